@@ -1,0 +1,186 @@
+"""Generation in rounds: draft, one look at the target, verify, keep what the stops allow.
+
+chance.begin_round(start)
+draft  = drafter.draft(context, room, chance)          # k tokens or fewer, possibly none
+p      = target.next_laws(context, draft.tokens)       # [k+1, V], one pass
+result = rule(p, draft, chance)                        # accepted tokens and the one after them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from specref.chance import Chance
+from specref.draft import Draft
+from specref.laws import Law, checked
+from specref.models import LanguageModel, Tokens
+from specref.rules import Rule
+
+
+class Drafter(Protocol):
+    """Proposes up to k tokens after a context."""
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """A draft of at most `k` tokens; none is a normal answer."""
+
+
+class ModelDrafter:
+    """Draws drafts from a smaller language model: the classical draft model.
+
+    stop: may end a draft early, from the token just kept and its law (see `Draft.drawn`).
+    """
+
+    def __init__(self, model: LanguageModel, stop: Callable[[int, Law], bool] | None = None) -> None:
+        self.model, self.stop = model, stop
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """See `Drafter.draft`."""
+        return Draft.drawn(lambda so_far: self.model.next_law(context + so_far), k, chance, self.stop)
+
+
+class GreedyDrafter:
+    """Proposes a smaller language model's most probable tokens. They are chosen, not drawn: they have no law."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """See `Drafter.draft`."""
+        tokens: Tokens = ()
+        for _ in range(k):
+            tokens += (int(self.model.next_law(context + tokens).argmax()),)
+        return Draft.chosen(tokens)
+
+
+class NoDrafter:
+    """Proposes nothing: every round is one plain draw from the target."""
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """See `Drafter.draft`."""
+        return Draft.chosen(())
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round did.
+
+    start: length of the output before it. drafted: the proposed tokens. accepted: how many of them the rule kept, *before*
+    stops. emitted: the tokens added to the output, *after* stops. rule: the name of the rule.
+    """
+
+    start: int
+    drafted: Tokens
+    accepted: int
+    emitted: Tokens
+    rule: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The output tokens (prompt not included) and the rounds that made them; the rounds' emitted parts add up to them."""
+
+    tokens: Tokens
+    rounds: tuple[Round, ...]
+
+
+def chain_round(
+    context: Tokens, target: LanguageModel, drafter: Drafter, rule: Rule, k: int, chance: Chance
+) -> tuple[Draft, int, Tokens]:
+    """One round after `context` without stops: the draft, how many tokens were accepted, and the tokens to emit."""
+    draft = drafter.draft(context, k, chance)
+    if len(draft.tokens) > k:
+        raise ValueError(f"the drafter proposed {len(draft.tokens)} tokens where at most {k} were asked for")
+    verified = rule(target.next_laws(context, draft.tokens), draft, chance)
+    return draft, verified.accepted, (*draft.tokens[: verified.accepted], verified.next_token)
+
+
+def generate(
+    target: LanguageModel,
+    drafter: Drafter,
+    rule: Rule,
+    prompt: Sequence[int],
+    *,
+    k: int,
+    max_tokens: int,
+    chance: Chance,
+    eos: Sequence[int] = (),
+) -> Generation:
+    """Up to `max_tokens` tokens after `prompt`, k drafts a round, ending after the first token in `eos`.
+
+    EOS and the length limit may fall anywhere in a block: what a round emits is cut after them. A round never drafts beyond the
+    room that is left (its own last token included), so its draft may be empty.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> from specref.rules.chain import ratio
+    >>> target, small = TableModel(5, seed=1), TableModel(5, seed=2)
+    >>> out = generate(target, ModelDrafter(small), ratio, (), k=3, max_tokens=6, chance=SampledChance(0))
+    >>> len(out.tokens), sum(len(round.emitted) for round in out.rounds)
+    (6, 6)
+
+    Raises ValueError for k < 1, max_tokens < 1 or a prompt token outside the vocabulary, BadLaw if the target gives no law.
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}; speculation drafts 1 token or more a round (use NoDrafter to switch it off)")
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens is {max_tokens}; it must be 1 or more")
+    prompt = tuple(int(token) for token in prompt)
+    for token in prompt:
+        if not 0 <= token < target.vocabulary:
+            raise ValueError(f"prompt token {token} is outside the target's vocabulary of {target.vocabulary}")
+    target = _Checked(target)
+    tokens: Tokens = ()
+    rounds: list[Round] = []
+    while not finished(tokens, max_tokens, eos):
+        room = max_tokens - len(tokens)
+        chance.begin_round(len(tokens))
+        draft, accepted, emitted = chain_round(prompt + tokens, target, drafter, rule, min(k, room - 1), chance)
+        kept = cut(emitted, room, eos)
+        rounds.append(Round(len(tokens), draft.tokens, accepted, kept, getattr(rule, "__name__", str(rule))))
+        tokens += kept
+    return Generation(tokens, tuple(rounds))
+
+
+def finished(tokens: Tokens, max_tokens: int, eos: Sequence[int] = ()) -> bool:
+    """Whether the output is complete: full, or ended by one of `eos`.
+
+    >>> finished((4, 2), 8, eos=[2]), finished((4, 2), 8)
+    (True, False)
+    """
+    return len(tokens) >= max_tokens or bool(tokens and tokens[-1] in eos)
+
+
+def cut(emitted: Tokens, room: int, eos: Sequence[int] = ()) -> Tokens:
+    """The part of `emitted` that is kept: at most `room` tokens, and nothing after the first of `eos`.
+
+    >>> cut((4, 2, 7, 1), room=3), cut((4, 2, 7, 1), room=3, eos=[2])
+    ((4, 2, 7), (4, 2))
+    """
+    for index, token in enumerate(emitted[:room]):
+        if token in eos:
+            return emitted[: index + 1]
+    return emitted[:room]
+
+
+class _Checked:
+    """A target at the border: each of its answers is checked to be a law before any rule sees it."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    @property
+    def vocabulary(self) -> int:
+        return self._model.vocabulary
+
+    def next_law(self, context: Tokens) -> Law:
+        return checked(self._model.next_law(context), "the target's law")
+
+    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
+        rows = [
+            checked(row, f"the target's law after {i} drafts") for i, row in enumerate(self._model.next_laws(context, drafted))
+        ]
+        if len(rows) != len(drafted) + 1:
+            raise ValueError(f"the target gave {len(rows)} laws for {len(drafted)} drafted tokens; one more is needed")
+        return rows
