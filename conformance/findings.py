@@ -1,0 +1,211 @@
+"""What an audit says: verdicts, the findings that carry them, and the exit code that follows.
+
+Everything here is plain data that goes into a report and back: `to_json` / `from_json` are the one way in and out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = 1
+"""Version of the JSON form of an audit report."""
+
+
+class Verdict(StrEnum):
+    """What is known about one requirement in one mode of one engine."""
+
+    CONFORMS = "conforms"
+    """The planned n was reached without an alarm; the finding says what it would have caught."""
+    VIOLATES = "violates"
+    """Proven wrong, with evidence."""
+    LOSSY_AS_DECLARED = "lossy as declared"
+    """The mode declares that it changes the law; the finding gives the law."""
+    INCONCLUSIVE = "inconclusive"
+    """Fewer samples than planned and no alarm."""
+    NOT_PROMISED = "not promised"
+    NOT_EXPOSED = "not exposed"
+    """The engine offers nothing that the check could look at."""
+    NOT_RUN = "not run"
+    """Not installed, or the machine lacks what it needs."""
+    ERROR = "error"
+    """It crashed, hung or answered nonsense; never counted as conforming."""
+
+
+JUDGED = (Verdict.CONFORMS, Verdict.VIOLATES, Verdict.LOSSY_AS_DECLARED)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One statistical check of a mode, as the report's table shows it.
+
+    name: for instance "chi-square of tokens". statistic, degrees_of_freedom, p: as the textbook gives them, where it does.
+    log10_evidence: log10 of the e-value that enters the ledger. holder: the bet that holds the wealth. detects: the smallest
+    fault that this check would have caught with probability 99.9%, in words.
+    """
+
+    name: str
+    n: int
+    statistic: float | None = None
+    degrees_of_freedom: int | None = None
+    p: float | None = None
+    log10_evidence: float | None = None
+    holder: str = ""
+    detects: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One requirement in one mode of an engine.
+
+    n: how much was judged, in `unit`. summary: one sentence for a person. detects: the smallest fault that would have been
+    caught. violations: the first few places where a deterministic check failed. reproduction: the smallest way to see it again.
+    not_speculation: the same is seen with speculation off, so it is not speculation's.
+    """
+
+    requirement: str
+    mode: str
+    verdict: Verdict
+    summary: str
+    n: int = 0
+    planned: int = 0
+    unit: str = "tokens"
+    alpha: float | None = None
+    log10_evidence: float | None = None
+    statistics: tuple[Statistic, ...] = ()
+    detects: str = ""
+    violations: tuple[str, ...] = ()
+    reproduction: str = ""
+    not_speculation: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The randomised PIT of a mode in one order of the vocabulary: its ECDF on a grid, and the half-width of its band."""
+
+    order: str
+    grid: tuple[float, ...]
+    ecdf: tuple[float, ...]
+    half_width: float
+
+
+@dataclass(frozen=True)
+class ModeReport:
+    """What was measured in one mode, for the report's pictures. tokens: texts of the tokens in `observed` and `expected`.
+
+    accepted_lengths: rounds by number of accepted drafts (observed); accepted_lengths_theory: the same expected under the
+    declared rule, or empty. evidence_growth: (tokens judged, log10 evidence) at each look.
+    """
+
+    name: str
+    rule: str
+    speculation: str
+    tokens_judged: int = 0
+    seconds: float = 0.0
+    curves: tuple[Curve, ...] = ()
+    tokens: tuple[str, ...] = ()
+    observed: tuple[float, ...] = ()
+    expected: tuple[float, ...] = ()
+    accepted_lengths: tuple[int, ...] = ()
+    accepted_lengths_theory: tuple[float, ...] = ()
+    evidence_growth: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """The audit of one engine at one version."""
+
+    engine: str
+    version: str
+    level: str
+    alpha: float
+    seed: int
+    started: str
+    seconds: float
+    target: str
+    draft: str
+    findings: tuple[Finding, ...]
+    modes: tuple[ModeReport, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    log10_evidence: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that decides: the worst one among the findings."""
+        return worst(finding.verdict for finding in self.findings)
+
+
+_BY_WEIGHT = (
+    Verdict.VIOLATES,
+    Verdict.ERROR,
+    Verdict.INCONCLUSIVE,
+    Verdict.LOSSY_AS_DECLARED,
+    Verdict.CONFORMS,
+    Verdict.NOT_PROMISED,
+    Verdict.NOT_EXPOSED,
+    Verdict.NOT_RUN,
+)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict that decides among several.
+
+    >>> worst([Verdict.CONFORMS, Verdict.ERROR, Verdict.NOT_PROMISED])
+    <Verdict.ERROR: 'error'>
+    """
+    return min(verdicts, key=_BY_WEIGHT.index, default=Verdict.NOT_RUN)
+
+
+def exit_code(reports: Iterable[EngineReport]) -> int:
+    """1: a violation; 3: an error, something inconclusive, or nothing judged at all; else 0. (2 is for wrong usage.)
+
+    >>> exit_code([])
+    3
+    """
+    verdicts = [finding.verdict for report in reports for finding in report.findings]
+    if Verdict.VIOLATES in verdicts:
+        return 1
+    if Verdict.ERROR in verdicts or Verdict.INCONCLUSIVE in verdicts:
+        return 3
+    return 0 if any(verdict in JUDGED for verdict in verdicts) else 3
+
+
+def to_json(reports: Iterable[EngineReport]) -> str:
+    """All reports of a run as JSON text."""
+    return json.dumps({"schema": SCHEMA, "engines": [dataclasses.asdict(report) for report in reports]}, indent=1)
+
+
+def from_json(text: str) -> list[EngineReport]:
+    """The reports that `to_json` wrote. Raises ValueError for another schema version."""
+    document = json.loads(text)
+    if document.get("schema") != SCHEMA:
+        raise ValueError(f"this report has schema {document.get('schema')!r}; this version reads schema {SCHEMA}")
+    return [_engine_report(entry) for entry in document["engines"]]
+
+
+def _engine_report(entry: dict[str, Any]) -> EngineReport:
+    findings = tuple(_finding(finding) for finding in entry.pop("findings"))
+    modes = tuple(_mode_report(mode) for mode in entry.pop("modes"))
+    notes = tuple(entry.pop("notes"))
+    return EngineReport(**entry, findings=findings, modes=modes, notes=notes)
+
+
+def _finding(entry: dict[str, Any]) -> Finding:
+    statistics = tuple(Statistic(**row) for row in entry.pop("statistics"))
+    verdict, violations = Verdict(entry.pop("verdict")), tuple(entry.pop("violations"))
+    return Finding(**entry, verdict=verdict, statistics=statistics, violations=violations)
+
+
+def _mode_report(entry: dict[str, Any]) -> ModeReport:
+    curves = tuple(
+        Curve(curve["order"], tuple(curve["grid"]), tuple(curve["ecdf"]), curve["half_width"]) for curve in entry.pop("curves")
+    )
+    growth = tuple((tokens, evidence) for tokens, evidence in entry.pop("evidence_growth"))
+    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return ModeReport(**rest, curves=curves, evidence_growth=growth)
