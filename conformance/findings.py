@@ -207,5 +207,5 @@ def _mode_report(entry: dict[str, Any]) -> ModeReport:
         Curve(curve["order"], tuple(curve["grid"]), tuple(curve["ecdf"]), curve["half_width"]) for curve in entry.pop("curves")
     )
     growth = tuple((tokens, evidence) for tokens, evidence in entry.pop("evidence_growth"))
-    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    rest: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     return ModeReport(**rest, curves=curves, evidence_growth=growth)

@@ -78,9 +78,9 @@ BY_ID = {requirement.id: requirement for requirement in REQUIREMENTS}
 
 def catalogue() -> str:
     """All requirements as a Markdown table."""
-    head = "| id | what must hold | when | level | check | source | kills | public reports |\n|---|---|---|---|---|---|---|---|\n"
-    rows = (
-        f"| {r.id} | {r.sentence} | {r.when} | {r.level} | `{r.check}` | {r.source} | {'; '.join(r.kills)} | {', '.join(r.reports)} |"
-        for r in REQUIREMENTS
-    )
-    return head + "\n".join(rows) + "\n"
+    titles = ("id", "what must hold", "when", "level", "check", "source", "kills", "public reports")
+    rows = [titles, ("---",) * len(titles)]
+    for r in REQUIREMENTS:
+        kills, reports = "; ".join(r.kills), ", ".join(r.reports)
+        rows.append((r.id, r.sentence, r.when, r.level, f"`{r.check}`", r.source, kills, reports))
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
