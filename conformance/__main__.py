@@ -1,0 +1,5 @@
+"""`python -m conformance` is the `specref` command."""
+
+from conformance.cli import main
+
+main()

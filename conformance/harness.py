@@ -1,0 +1,227 @@
+"""The judge's side of an engine's process: it is started, asked, timed, and ended whatever it does.
+
+A crash, a hang or nonsense on the pipe ends that engine's audit with `EngineFailed`; the judge itself goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+from conformance.protocols import Engine, Mode, Models, Output, Request
+from conformance.worker import KEY
+
+
+class EngineFailed(Exception):
+    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "nonsense" or "unsupported"."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineInfo:
+    """What an engine says it is."""
+
+    name: str
+    version: str
+    modes: tuple[Mode, ...]
+
+
+class Runner(Protocol):
+    """Something that runs an engine for the judge: in a process of its own, or, for planted faults, in this one."""
+
+    def describe(self, k: int) -> EngineInfo:
+        """The engine's name, version and modes with `k` drafts per round."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """One output per request, in their order. Raises EngineFailed."""
+
+    def close(self) -> None:
+        """End the engine."""
+
+
+class InProcess:
+    """Runs an engine in the judge's own process: for our own engines and the planted faults, which are trusted to return."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def describe(self, k: int) -> EngineInfo:
+        """See `Runner.describe`."""
+        return EngineInfo(self._engine.name, self._engine.version, tuple(self._engine.modes(k)))
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """See `Runner.generate`."""
+        return self._engine.generate(mode, requests)
+
+    def close(self) -> None:
+        """See `Runner.close`."""
+        self._engine.close()
+
+
+class EngineProcess:
+    """Runs an engine in a process of its own, started on first use.
+
+    factory: "package.module:callable" that takes `Models` and gives an `Engine`. patience: seconds to wait for its next answer
+    before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`.
+    """
+
+    def __init__(
+        self, factory: str, models: Models, *, patience: float, log: Path | None = None, python: str = sys.executable
+    ) -> None:
+        self._factory, self._models, self._patience, self._python = factory, models, patience, python
+        self._log_path = log
+        self._log: IO[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def describe(self, k: int) -> EngineInfo:
+        """See `Runner.describe`."""
+        said = self._ask({"do": "describe", "k": k})
+        try:
+            engine = said["engine"]
+            modes = tuple(Mode(**entry) for entry in engine["modes"])
+            return EngineInfo(str(engine["name"]), str(engine["version"]), modes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._failed("nonsense", f"the engine described itself in a way that cannot be read: {error}") from error
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """See `Runner.generate`."""
+        plain = [dataclasses.asdict(request) for request in requests]
+        said = self._ask({"do": "generate", "mode": dataclasses.asdict(mode), "requests": plain})
+        for _ in requests:
+            try:
+                output = Output.from_json(said["output"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise self._failed("nonsense", f"the engine's answer cannot be read: {error}") from error
+            yield output
+            said = self._hear()
+        if "done" not in said:
+            raise self._failed("nonsense", "the engine answered more often than it was asked")
+
+    def close(self) -> None:
+        """End the engine's process: politely at first, then by force."""
+        if self._process is not None:
+            try:
+                if self._pipe is not None:
+                    self._pipe.send_bytes(b'{"do": "close"}')
+                    self._process.wait(timeout=10)
+            except (OSError, subprocess.TimeoutExpired):
+                pass
+            self._kill()
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._pipe is None:
+            self._start()
+        assert self._pipe is not None
+        try:
+            self._pipe.send_bytes(json.dumps(message).encode())
+        except OSError as error:
+            raise self._failed("crash", self._how_it_ended()) from error
+        return self._hear()
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._pipe is not None
+        try:
+            if not self._pipe.poll(self._patience):
+                raise self._failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
+            said = json.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise self._failed("crash", self._how_it_ended()) from error
+        except ValueError as error:
+            raise self._failed("nonsense", f"the engine sent something that is not JSON: {error}") from error
+        if not isinstance(said, dict):
+            raise self._failed("nonsense", f"the engine sent {str(said)[:60]!r} where a message was due")
+        if "error" in said:
+            kind, message = str(said["error"]), str(said.get("message", "no message"))
+            if kind == "unsupported":  # the engine is well; only this mode or setting is refused
+                raise EngineFailed(kind, message)
+            raise self._failed(kind, message)
+        return said
+
+    def _start(self) -> None:
+        folder = tempfile.mkdtemp(prefix="specref-")
+        key = secrets.token_bytes(16)
+        models = {field.name: str(getattr(self._models, field.name)) for field in dataclasses.fields(self._models)}
+        self._log = open(self._log_path, "a+b") if self._log_path else tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            with Listener(os.path.join(folder, "pipe"), "AF_UNIX", authkey=key) as listener:
+                self._process = subprocess.Popen(
+                    [self._python, "-m", "conformance.worker", str(listener.address), self._factory, json.dumps(models)],
+                    env={**os.environ, KEY: key.hex(), "PYTHONUNBUFFERED": "1"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    start_new_session=True,
+                )
+                self._pipe = self._accept(listener)
+        finally:
+            os.rmdir(folder)
+
+    def _accept(self, listener: Listener) -> Connection:
+        """Wait for the worker to connect, or for it to end without having done so."""
+        assert self._process is not None
+        socket = listener._listener._socket  # type: ignore[attr-defined]  # Listener.accept alone would wait forever
+        socket.settimeout(0.2)
+        waited = 0.0
+        while waited < self._patience:
+            try:
+                pipe = listener.accept()
+            except TimeoutError:
+                waited += 0.2
+                if self._process.poll() is not None:
+                    raise self._failed("crash", self._how_it_ended()) from None
+                continue
+            return pipe
+        raise self._failed("hang", f"the engine's process did not report within {self._patience:g} seconds")
+
+    def _how_it_ended(self) -> str:
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the engine's process closed its pipe"
+        last = self._last_words()
+        return f"the engine's process ended with exit code {code}" + (f"; its last words: {last}" if last else "")
+
+    def _last_words(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.flush()
+        size = os.fstat(self._log.fileno()).st_size
+        printed = os.pread(self._log.fileno(), 4000, max(0, size - 4000))
+        lines = printed.decode(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else ""
+
+    def _failed(self, kind: str, message: str) -> EngineFailed:
+        self._kill()
+        return EngineFailed(kind, message)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, 9)  # with everything that the engine started
+            self._process.wait()
+        for held in (self._pipe, self._log):
+            if held is not None:
+                held.close()
+        self._process = self._pipe = self._log = None

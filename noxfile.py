@@ -1,0 +1,78 @@
+"""Every job of the project; `nox -l` lists them. All share one environment, installed once from constraints.txt.
+
+With your own torch or engines (a GPU machine, say): `nox --no-venv -s conformance` installs nothing and runs in the environment
+that `python` names, where the project must be installed (`pip install -e .`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["tests", "lint", "conformance"]
+nox.options.default_venv_backend = "none"  # nox would make an environment of gigabytes for each session
+
+ROOT = Path(__file__).parent
+ENVIRONMENT = ROOT / ".nox" / "specref"
+OWN_ENVIRONMENT = "--no-venv" in sys.argv
+
+
+def python(session: nox.Session, *arguments: str) -> None:
+    """Run the environment's Python, after bringing the environment up to date with the pins."""
+    if OWN_ENVIRONMENT:
+        session.run("python", *arguments, external=True)
+        return
+    program = str(ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+    pins = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))).hexdigest()
+    stamp = ENVIRONMENT / "installed-pins"
+    if not stamp.exists() or stamp.read_text() != pins:
+        pip = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", str(ENVIRONMENT), external=True)
+        session.run(*pip, "torch", external=True)  # first: whatever needs torch then takes the pinned one
+        session.run(*pip, "-e", ".[dev]", external=True)
+        stamp.write_text(pins)
+    session.run(program, *arguments, external=True)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The project's own tests and doctests, in two processes (`-- -m long` runs the long ones)."""
+    words = session.posargs
+    marks = () if "-m" in words else ("-m", "not long")
+    paths = () if any(Path(word.split("::")[0]).exists() for word in words) else ("tests", "specref", "conformance")
+    python(session, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--doctest-modules", *marks, *paths, *words)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style (ruff) and types (mypy, strict)."""
+    python(session, "-m", "ruff", "format", "--check", ".")
+    python(session, "-m", "ruff", "check", ".")
+    python(session, "-m", "mypy")
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Audit every engine found here and our own paths (`-- --engine NAME --level smoke|quick|standard|deep --seed --alpha`)."""
+    python(session, "-m", "conformance", "audit", *session.posargs)
+
+
+@nox.session
+def prove(session: nox.Session) -> None:
+    """Enumerate the exact output law of every rule on random rational models."""
+    python(session, "-m", "conformance", "prove", *session.posargs)
+
+
+@nox.session
+def calibration(session: nox.Session) -> None:
+    """False-alarm rates of every check under correct engines (`-- --long` for the published figures)."""
+    python(session, "-m", "conformance.studies.calibration", *session.posargs)
+
+
+@nox.session
+def power(session: nox.Session) -> None:
+    """Samples that every check needs to see each known fault, beside the theoretical limit (`-- --long` for all)."""
+    python(session, "-m", "conformance.studies.power", *session.posargs)
