@@ -17,6 +17,7 @@ from specref.draft import Draft
 from specref.laws import Law, checked
 from specref.models import LanguageModel, Tokens
 from specref.rules import Rule
+from specref.stopping import Stops
 
 
 class Drafter(Protocol):
@@ -103,29 +104,27 @@ def generate(
     prompt: Sequence[int],
     *,
     k: int,
-    max_tokens: int,
+    stops: Stops,
     chance: Chance,
-    eos: Sequence[int] = (),
 ) -> Generation:
-    """Up to `max_tokens` tokens after `prompt`, k drafts a round, ending after the first token in `eos`.
+    """The tokens after `prompt` until `stops` end them, k drafts a round.
 
-    EOS and the length limit may fall anywhere in a block: what a round emits is cut after them. A round never drafts beyond the
-    room that is left (its own last token included), so its draft may be empty.
+    A stop may fall on any token of a block: what a round emits is cut after it. A round never drafts beyond the room that is
+    left (its own last token included), so its draft may be empty. For temperature, truncation and penalties make `target` (and
+    the drafter's model) a `Processed` one.
 
     >>> from specref.chance import SampledChance
     >>> from specref.models import TableModel
     >>> from specref.rules.chain import ratio
     >>> target, small = TableModel(5, seed=1), TableModel(5, seed=2)
-    >>> out = generate(target, ModelDrafter(small), ratio, (), k=3, max_tokens=6, chance=SampledChance(0))
+    >>> out = generate(target, ModelDrafter(small), ratio, (), k=3, stops=Stops(6), chance=SampledChance(0))
     >>> len(out.tokens), sum(len(round.emitted) for round in out.rounds)
     (6, 6)
 
-    Raises ValueError for k < 1, max_tokens < 1 or a prompt token outside the vocabulary, BadLaw if the target gives no law.
+    Raises ValueError for k < 1 or a prompt token outside the vocabulary, BadLaw if the target gives no law.
     """
     if k < 1:
         raise ValueError(f"k is {k}; speculation drafts 1 token or more a round (use NoDrafter to switch it off)")
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens}; it must be 1 or more")
     prompt = tuple(int(token) for token in prompt)
     for token in prompt:
         if not 0 <= token < target.vocabulary:
@@ -133,11 +132,11 @@ def generate(
     target = _Checked(target)
     tokens: Tokens = ()
     rounds: list[Round] = []
-    while not finished(tokens, max_tokens, eos):
-        room = max_tokens - len(tokens)
+    while not stops.finished(tokens):
         chance.begin_round(len(tokens))
-        draft, accepted, emitted = chain_round(prompt + tokens, target, drafter, rule, min(k, room - 1), chance)
-        kept = cut(emitted, room, eos)
+        room_for_drafts = min(k, stops.room(tokens) - 1)
+        draft, accepted, emitted = chain_round(prompt + tokens, target, drafter, rule, room_for_drafts, chance)
+        kept = stops.cut(tokens, emitted)
         rounds.append(Round(len(tokens), draft.tokens, accepted, kept, getattr(rule, "__name__", str(rule))))
         tokens += kept
     return Generation(tokens, tuple(rounds))
