@@ -1,0 +1,226 @@
+"""Temperature 0: when is a token that is not the reference's argmax a fault, and when a near-tie?
+
+In float32 and float64 a hard margin decides: a token whose logit lies below the top by more than 4 times the largest
+difference between two non-speculative configurations is wrong. The margin has a cap and is no dial: above the cap it is
+refused.
+
+In bfloat16 and float16 no such margin exists. The largest of 10,000 differences does not bound a million, one rounding
+step at logits of 16 to 32 is already .125, and rare jumps (expert routing) are lawful. There **no single token
+convicts**. The same prompts run with speculation on and off, and per prompt one asks: is some emitted token's gap to
+the reference's top above c? If speculation at most doubles the rate of such prompts, each discordant prompt is "on
+only" with probability at most 2/3, whatever the noise; the e-value bets on more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from conformance.statistics.bounds import markov_samples, smallest_caught
+from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, log_mean_exp
+from conformance.statistics.tolerance import Tolerance
+from conformance.statistics.wealth import log_threshold
+
+MARGIN_CAPS = {"float32": 1e-3, "float64": 1e-9}
+MARGIN_FACTOR = 4
+MARGIN_POSITIONS = 10_000
+
+GAPS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""The gaps c (in logits) above which a prompt's worst token counts."""
+SHARES = (0.75, 0.9, 0.99)
+"""The alternatives bet on: the share of discordant prompts that are "on only"."""
+NULL_SHARE = 2 / 3
+"""Speculation may lawfully double the rate of flips: its windows have other shapes."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A gap to the top logit that no lawful configuration explains, with where it came from."""
+
+    value: float
+    dtype: str
+    positions: int
+
+
+def hard_margin(measured: Tolerance, dtype: str) -> Margin:
+    """The margin of GREEDY in `dtype` from a measured tolerance, or WrongUse if this engine cannot be judged token by token.
+
+    >>> hard_margin(Tolerance(eta=2e-5, sigma=1e-5, tau=1e-5, positions=10_000), "float32").value
+    8e-05
+    >>> hard_margin(Tolerance(eta=.1, sigma=.02, tau=.01, positions=10_000), "bfloat16")
+    Traceback (most recent call last):
+    conformance.statistics.evidence.WrongUse: no margin convicts in bfloat16: compare paired prompts
+    """
+    if dtype not in MARGIN_CAPS:
+        raise WrongUse(f"no margin convicts in {dtype}: compare paired prompts")
+    if measured.positions < MARGIN_POSITIONS:
+        raise WrongUse(f"a margin needs {MARGIN_POSITIONS} positions without speculation, got {measured.positions}")
+    value = MARGIN_FACTOR * measured.eta
+    if value > MARGIN_CAPS[dtype]:
+        raise WrongUse(
+            f"4 times the largest difference is {value:.2g}, above the cap of {MARGIN_CAPS[dtype]:g} for {dtype}: "
+            "compare paired prompts instead"
+        )
+    return Margin(value, dtype, measured.positions)
+
+
+def gaps_to_top(tokens: npt.ArrayLike, logits: npt.ArrayLike) -> Floats:
+    """How far each emitted token's logit lies below the row's largest; tokens `[n]`, logits `[n, V]` given the engine's
+    own history.
+
+    >>> gaps_to_top([1, 0], [[3., 2.5], [3., 2.5]]).tolist()
+    [0.5, 0.0]
+    """
+    x, values = np.asarray(tokens), np.asarray(logits, float)
+    if values.ndim != 2 or x.shape != values.shape[:1] or np.isnan(values).any():
+        raise WrongUse(f"tokens [n] and logits [n, V] without NaN are needed, got {x.shape} and {values.shape}")
+    gaps: Floats = values.max(axis=1) - values[np.arange(len(x)), x]
+    return gaps
+
+
+def assert_greedy(tokens: npt.ArrayLike, logits: npt.ArrayLike, margin: Margin) -> None:
+    """Raise AssertionError at the first token whose gap to the top exceeds the margin (deterministic: one token convicts)."""
+    gaps = gaps_to_top(tokens, logits)
+    wrong = np.flatnonzero(gaps > margin.value)
+    if len(wrong):
+        raise AssertionError(
+            f"{len(wrong)} of {len(gaps)} tokens are not the reference's argmax; the first, at {wrong[0]}, lies "
+            f"{gaps[wrong[0]]:.3g} below the top (margin {margin.value:.2g}, from {margin.positions} positions)"
+        )
+
+
+@dataclass
+class PairedEvents:
+    """Discordant pairs of C kinds of event, and the e-value that they come too often with speculation on.
+
+    A unit (a prompt, or a token of one) is run with speculation on and off. Under the null a discordant unit is "on
+    only" with probability at most `null_share`. e = mean over kinds and over theta in `shares` above it of
+
+        (theta / null_share)^on_only * ((1 - theta) / (1 - null_share))^off_only
+
+    Units must be independent given which prompts were run; counts add over shards.
+
+    >>> pairs = PairedEvents(("gap > 1",), null_share=.5, shares=(.75,))
+    >>> pairs.add(np.array([[True], [True], [False]]), np.array([[False], [True], [False]]))
+    >>> float(np.exp(pairs.log_e))
+    1.5
+    """
+
+    names: tuple[str, ...]
+    null_share: float = NULL_SHARE
+    shares: tuple[float, ...] = SHARES
+    units: int = 0
+    on_only: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    off_only: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        if not 0 < self.null_share < min(self.shares) or max(self.shares) >= 1:
+            raise WrongUse(f"shares bet on must lie between null_share and 1: {self.shares} against {self.null_share}")
+        if not len(self.on_only):
+            self.on_only, self.off_only = np.zeros((2, len(self.names)), np.int64)
+
+    def add(self, on: npt.NDArray[np.bool_], off: npt.NDArray[np.bool_]) -> None:
+        """Count events `[units, C]` of the two arms; row i of both is the same unit."""
+        if on.shape != off.shape or on.ndim != 2 or on.shape[1] != len(self.names):
+            raise WrongUse(f"both arms must be [units, {len(self.names)}], got {on.shape} and {off.shape}")
+        self.on_only = self.on_only + (on & ~off).sum(axis=0)
+        self.off_only = self.off_only + (off & ~on).sum(axis=0)
+        self.units += len(on)
+
+    def merge(self, other: PairedEvents) -> None:
+        """Take in another shard of the same plan."""
+        if (self.names, self.null_share, self.shares) != (other.names, other.null_share, other.shares):
+            raise WrongUse("only paired counts of the same plan merge")
+        self.on_only, self.off_only = self.on_only + other.on_only, self.off_only + other.off_only
+        self.units += other.units
+
+    @property
+    def log_wealth(self) -> Floats:
+        """The log wealth of each kind and share, `[C, shares]`."""
+        won, lost = paired_log_bets(self.null_share, self.shares)
+        return np.outer(self.on_only, won) + np.outer(self.off_only, lost)
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value."""
+        return log_mean_exp(self.log_wealth)
+
+    def evidence(self, check: str, unit: str = "prompts") -> Evidence:
+        """What the ledger takes in; the holder is the kind of event that holds the largest wealth."""
+        kind = int(self.log_wealth.max(axis=1).argmax())
+        return Evidence(check=check, n=self.units, log_e=self.log_e, holder=self.names[kind], unit=unit)
+
+
+def paired_log_bets(null_share: float, shares: Sequence[float]) -> tuple[Floats, Floats]:
+    """Log factors of an "on only" and of an "off only" unit, `[shares]` each."""
+    theta = np.asarray(shares)
+    return np.log(theta / null_share), np.log((1 - theta) / (1 - null_share))
+
+
+def paired_greedy() -> PairedEvents:
+    """A fresh account of GREEDY in low precision: one kind of event per gap in `GAPS`."""
+    return PairedEvents(tuple(f"gap > {gap:g}" for gap in GAPS))
+
+
+def prompt_events(gaps: npt.ArrayLike, prompts: npt.ArrayLike, number: int) -> npt.NDArray[np.bool_]:
+    """Events `[number, 5]` of one arm: does prompt i hold a token whose gap exceeds c? gaps, prompts `[n]`, one per token."""
+    worst = np.zeros(number)
+    np.maximum.at(worst, np.asarray(prompts), np.asarray(gaps, float))
+    return worst[:, None] > np.asarray(GAPS)
+
+
+def assert_greedy_paired(on: npt.NDArray[np.bool_], off: npt.NDArray[np.bool_], false_fail_rate: float) -> float:
+    """Raise AssertionError if speculation more than doubles the prompts with a gross gap; else return log e.
+
+    on, off `[P, 5]`: the `prompt_events` of the two arms; row i of both is the same prompt.
+    """
+    account = paired_greedy()
+    account.add(on, off)
+    if account.log_e >= log_threshold(false_fail_rate):
+        found = account.evidence("greedy")
+        raise AssertionError(
+            f"with speculation on, more prompts hold a token far below the reference's top: "
+            f"on only {account.on_only.tolist()}, off only {account.off_only.tolist()} of {len(on)} prompts for gaps {GAPS}; log10 e = {found.log10_e:.1f}"
+        )
+    return account.log_e
+
+
+def prompts_needed_for_wrong_tokens(
+    rate: float,
+    tokens: int,
+    flips: npt.ArrayLike,
+    false_fail_rate: float,
+    false_pass_rate: float,
+    far: npt.ArrayLike = (0.9, 0.8, 0.7, 0.5, 0.25),
+) -> float:
+    """Prompts per arm after which wrong tokens at `rate` per token are missed with at most this probability.
+
+    tokens: per prompt. flips `[5]`: lawful probability per token of a gap above each c in `GAPS`, the same in both arms.
+    far `[5]`: the share of wrong tokens whose gap exceeds each c.
+    """
+    quiet = (1 - np.asarray(flips, float)) ** tokens
+    on, off = 1 - quiet * (1 - rate * np.asarray(far, float)) ** tokens, 1 - quiet
+    won, lost = paired_log_bets(NULL_SHARE, SHARES)
+    bets = np.stack([won, lost, np.zeros(len(SHARES))], axis=1)  # [shares, 3]: on only, off only, concordant
+    one, other = on * (1 - off), off * (1 - on)
+    laws = np.stack([one, other, 1 - one - other], axis=1)  # [5, 3]
+    pairs = np.repeat(laws, len(SHARES), axis=0)[None]
+    weights = np.full(len(pairs[0]), 1 / len(pairs[0]))
+    return markov_samples(pairs, np.tile(bets, (len(GAPS), 1))[None], weights, false_fail_rate, false_pass_rate)
+
+
+def smallest_detectable_wrong_token_rate(
+    prompts: int, tokens: int, flips: npt.ArrayLike, false_fail_rate: float, false_pass_rate: float
+) -> float:
+    """The smallest rate of wrong tokens that `prompts` of `tokens` each catch; inf if none is. flips as above.
+
+    Searched up to one wrong token per prompt: beyond it all prompts hold one and a longer prompt teaches nothing.
+    """
+
+    def caught(rate: float) -> bool:
+        return prompts >= prompts_needed_for_wrong_tokens(rate, tokens, flips, false_fail_rate, false_pass_rate)
+
+    return smallest_caught(caught, largest=min(1.0, 1 / tokens))
