@@ -1,0 +1,40 @@
+"""Proof by enumeration: the exact law of every rule on random rational models, compared with the target's by `==`."""
+
+from specref.proof.counterexample import Counterexample, RowsModel, smallest_counterexample
+from specref.proof.instances import Instance, chain_instances, random_models, tree_instances
+from specref.proof.prove import ProofResult, prove_all
+from specref.proof.rounds import (
+    Departure,
+    departure,
+    every_context,
+    law_in_two_stages,
+    law_of_generation,
+    law_of_round,
+    lossless_round,
+    variation_of_round,
+)
+from specref.proof.subjects import SUBJECTS, PlainGreedy, Subject, subject
+
+__all__ = [
+    "SUBJECTS",
+    "Counterexample",
+    "Departure",
+    "Instance",
+    "PlainGreedy",
+    "ProofResult",
+    "RowsModel",
+    "Subject",
+    "chain_instances",
+    "departure",
+    "every_context",
+    "law_in_two_stages",
+    "law_of_generation",
+    "law_of_round",
+    "lossless_round",
+    "prove_all",
+    "random_models",
+    "smallest_counterexample",
+    "subject",
+    "tree_instances",
+    "variation_of_round",
+]

@@ -1,0 +1,92 @@
+"""Random small models to prove rules on, each an `Instance`: a target, a draft model and the shape of the draft.
+
+The families go through vocabularies of 2 to 4 tokens, drafts of 1 to 3 tokens or trees of up to 7 nodes, and every kind of row:
+full support, zeros, ties, certain tokens, p = q, q near p, q far from p, disjoint supports, and a mixture by context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from specref.models import Kind, LanguageModel, TableModel
+
+TARGET_KINDS: tuple[Kind, ...] = ("mixed", "plain", "zeros", "ties", "one_hot")
+DRAFT_KINDS: tuple[Kind, ...] = ("mixed", "same", "near", "far", "disjoint", "plain", "zeros", "ties", "one_hot")
+
+TREES: dict[str, tuple[int, ...]] = {
+    "two siblings": (-1, 0, 0),
+    "three siblings": (-1, 0, 0, 0),
+    "two by two": (-1, 0, 0, 1, 1),
+    "uneven": (-1, 0, 0, 1, 1, 2),
+    "chain": (-1, 0, 1, 2),
+    "wide, then deep": (-1, 0, 0, 0, 1, 4),
+    "binary, 7 nodes": (-1, 0, 0, 1, 1, 2, 2),
+    "cat, dog, bird": (-1, 0, 0, 0, 1, 1, 2),
+}
+"""Shapes to draft trees in, as parents `[N]`."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A target to be followed, a model to draft from, and the draft's shape (parents; a chain of k is (-1, 0, .., k-1))."""
+
+    target: LanguageModel
+    drafter: LanguageModel
+    shape: tuple[int, ...]
+    seed: str
+
+    @property
+    def k(self) -> int:
+        """Number of drafted tokens."""
+        return len(self.shape) - 1
+
+
+def chain_shape(k: int) -> tuple[int, ...]:
+    """The parents of a chain of k drafted tokens.
+
+    >>> chain_shape(3)
+    (-1, 0, 1, 2)
+    """
+    return tuple(range(-1, k))
+
+
+def random_models(
+    seed: int | str, vocabulary: int, family: int, memory: int | None = 1, exact: bool = True
+) -> tuple[TableModel, TableModel]:
+    """A target and a draft model of a random kind each; `family` counts through the kinds of both.
+
+    >>> target, drafter = random_models(seed=0, vocabulary=3, family=2)
+    >>> target.kind, drafter.kind
+    ('zeros', 'near')
+    """
+    target_kind = TARGET_KINDS[family % len(TARGET_KINDS)]
+    draft_kind = DRAFT_KINDS[family % len(DRAFT_KINDS)]
+    target = TableModel(vocabulary, f"target {seed}", target_kind, memory=memory, exact=exact)
+    return target, TableModel(vocabulary, f"draft {seed}", draft_kind, target=target, memory=memory, exact=exact)
+
+
+def chain_instances(count: int, seed: int | str = 0, memory: int | None = 1) -> Iterator[Instance]:
+    """`count` instances with V of 2, 3, 4 and chains of k = 1, 2, 3 in turn; every 9 the next kinds of rows.
+
+    >>> [(instance.target.vocabulary, instance.k) for instance in chain_instances(4)]
+    [(2, 1), (3, 1), (4, 1), (2, 2)]
+    """
+    for i in range(count):
+        name = f"{seed}/{i}"
+        target, drafter = random_models(name, 2 + i % 3, i // 9, memory)
+        yield Instance(target, drafter, chain_shape(1 + i // 3 % 3), name)
+
+
+def tree_instances(count: int, seed: int | str = 0, memory: int | None = 1) -> Iterator[Instance]:
+    """`count` instances over the shapes of TREES in turn, with vocabularies of 3, 2 and 4 (of 3 for the largest trees).
+
+    >>> [(instance.target.vocabulary, len(instance.shape)) for instance in tree_instances(4)]
+    [(3, 3), (2, 4), (4, 5), (3, 6)]
+    """
+    shapes = list(TREES.values())
+    for i in range(count):
+        name, shape = f"{seed}/{i}", shapes[i % len(shapes)]
+        vocabulary = min((3, 2, 4)[i % 3], 4 if len(shape) < 7 else 3)
+        target, drafter = random_models(name, vocabulary, i // 2, memory)
+        yield Instance(target, drafter, shape, name)

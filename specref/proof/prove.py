@@ -1,0 +1,190 @@
+"""Proving every rule: many models by one round each, and a smaller sample by whole generations."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from specref.chance import Chance
+from specref.laws import total_variation
+from specref.models import Tokens, sequence_law
+from specref.proof.counterexample import Counterexample, smallest_counterexample
+from specref.proof.instances import Instance, chain_instances, tree_instances
+from specref.proof.rounds import (
+    UNLIMITED,
+    departure,
+    every_context,
+    law_in_two_stages,
+    law_of_generation,
+    rows_of_target,
+    variation_of_round,
+    verify,
+)
+from specref.proof.subjects import SUBJECTS, Subject, one_of, subject
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""`progress(rule, done, all)`: called with the rule just worked on and how many pieces of work are done, of all."""
+
+MODELS = {"chain": 216, "tree": 72}
+"""Random models per rule, proven by one round after every context."""
+
+GENERATIONS = {"chain": 36, "tree": 16}
+"""Random models per rule, proven by whole generations of several rounds."""
+
+
+@dataclass
+class ProofResult:
+    """What was enumerated for one rule.
+
+    models: random models proven by one round after every context; rounds: these rounds (a rule for chosen drafts has one for
+    each draft). generations: further models proven by whole generations. equal: every law was exactly the target's.
+    total_variation: the largest found, exact (0 if equal). counterexample: the smallest found, for a rule claimed lossless.
+    seconds: processor time.
+    """
+
+    rule: str
+    kind: Literal["chain", "tree"]
+    claim: Literal["lossless", "lossy"]
+    models: int = 0
+    rounds: int = 0
+    generations: int = 0
+    total_variation: Fraction = field(default_factory=Fraction)
+    counterexample: Counterexample | None = None
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether every law enumerated was exactly the target's."""
+        return self.total_variation == 0
+
+    @property
+    def as_claimed(self) -> bool:
+        """Whether the rule keeps its claim: a lossless one must be equal, a lossy one may be anything."""
+        return self.equal or self.claim == "lossy"
+
+    def add(self, other: ProofResult) -> None:
+        """Count what another piece of work found for the same rule."""
+        self.models += other.models
+        self.rounds += other.rounds
+        self.generations += other.generations
+        self.seconds += other.seconds
+        self.total_variation = max(self.total_variation, other.total_variation)
+        self.counterexample = self.counterexample or other.counterexample
+
+
+def prove_all(
+    progress: Progress | None = None,
+    *,
+    scale: float = 1.0,
+    seed: int = 0,
+    workers: int = 2,
+    subjects: Sequence[Subject] = SUBJECTS,
+) -> list[ProofResult]:
+    """Enumerate every rule on random rational models: one result per rule, in the order of `subjects`.
+
+    scale: fraction of the full number of models (216 per chain rule, 72 per tree rule). seed: another seed, other models.
+    workers: processes; 1 works in this one. Processes are spawned, so a script that calls this guards its main module, and they
+    find subjects by name, so subjects that are not in SUBJECTS need workers=1.
+
+    >>> [result] = prove_all(scale=0.01, workers=1, subjects=SUBJECTS[:1])
+    >>> result.rule, result.equal, result.rounds > result.models > 0
+    ('ratio', True, True)
+    """
+    work = [piece for one in subjects for piece in pieces(one, scale, seed)]
+    results = {one.name: ProofResult(one.name, one.kind, one.claim) for one in subjects}
+    for done, (piece, found) in enumerate(_each_done(work, workers, subjects), start=1):
+        results[piece.subject].add(found)
+        if progress is not None:
+            progress(piece.subject, done, len(work))
+    return list(results.values())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of work for one process: every `stride`-th instance of a subject, beginning with `first`."""
+
+    subject: str
+    seed: int
+    models: int
+    generations: int
+    first: int
+    stride: int
+
+
+def pieces(one: Subject, scale: float, seed: int, stride: int = 4) -> list[Piece]:
+    """The work for one subject, in `stride` pieces of about equal length."""
+    models, generations = (max(1, math.ceil(full[one.kind] * scale)) for full in (MODELS, GENERATIONS))
+    return [Piece(one.name, seed, models, generations, first, stride) for first in range(stride)]
+
+
+def _each_done(work: list[Piece], workers: int, subjects: Sequence[Subject]) -> Iterator[tuple[Piece, ProofResult]]:
+    if workers == 1:
+        known = {one.name: one for one in subjects}
+        for piece in work:
+            yield piece, prove_piece(piece, known[piece.subject])
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from _in_order(work, pool)
+
+
+def _in_order(work: list[Piece], pool: Executor) -> Iterator[tuple[Piece, ProofResult]]:
+    futures: list[tuple[Piece, Future[ProofResult]]] = [(piece, pool.submit(prove_piece, piece)) for piece in work]
+    for piece, future in futures:
+        yield piece, future.result()
+
+
+def prove_piece(piece: Piece, one: Subject | None = None) -> ProofResult:
+    """Do one piece of work (the subject is looked up by its name if it is not given)."""
+    one = one or subject(piece.subject)
+    result = ProofResult(one.name, one.kind, one.claim)
+    began = time.process_time()
+    instances = chain_instances if one.kind == "chain" else tree_instances
+    for instance in list(instances(piece.models, f"rounds {piece.seed}"))[piece.first :: piece.stride]:
+        by_one_round(one, instance, result)
+    for i, instance in enumerate(instances(piece.generations, f"generations {piece.seed}", memory=None)):
+        if i % piece.stride == piece.first:
+            by_generation(one, instance, result, eos=(0,) if i % 2 else ())
+    result.seconds = time.process_time() - began
+    return result
+
+
+def by_one_round(one: Subject, instance: Instance, result: ProofResult) -> None:
+    """Prove `one` on an instance whose models remember one token, by a round after every context; add what was found."""
+    follows = one.follows(instance.target)
+    result.models += 1
+    for context in every_context(follows):
+        for draw in one.drafting(instance, context, UNLIMITED):
+            law = law_in_two_stages(draw, instance.target, context, one.rule)
+            result.rounds += 1
+            if departure(law, follows, context) is not None:
+                result.total_variation = max(result.total_variation, variation_of_round(law, follows, context))
+                if one.claim == "lossless" and result.counterexample is None:
+                    result.counterexample = smallest_counterexample(one, instance, context)
+
+
+def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Sequence[int]) -> None:
+    """Prove `one` on an instance by the law of whole generations of two rounds or more; add what was found.
+
+    The limit is two tokens more than k, at most 4, so that it falls inside a block as well as at its end.
+    """
+    max_tokens = min(instance.k + 2, 4) if instance.target.vocabulary < 4 else 3
+
+    def one_round(context: Tokens, room: int, chance: Chance) -> Tokens:
+        draw = one_of(one.drafting(instance, context, room), instance.seed, context)
+        draft = draw(chance)
+        return verify(rows_of_target(instance.target, context, draft), draft, one.rule, chance)
+
+    law = law_of_generation(one_round, max_tokens, eos)
+    wanted = sequence_law(one.follows(instance.target), (), max_tokens, eos)
+    result.generations += 1
+    if law != wanted:
+        result.total_variation = max(result.total_variation, Fraction(total_variation(law, wanted)))
+        for context in every_context(instance.target):
+            if one.claim == "lossless" and result.counterexample is None:
+                result.counterexample = smallest_counterexample(one, instance, context)

@@ -1,0 +1,119 @@
+"""What is to be proven: every rule, with the kind of draft that it is made for.
+
+A rule for chosen drafts is lossless for *any* draft that was made without looking at the round's numbers, so it is proven on
+every chain of k tokens (a drawn draft is a mixture of these); a rule for drawn drafts is proven on the law of the draft.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+from specref.chance import Chance
+from specref.draft import Draft
+from specref.laws import Law, one_hot
+from specref.models import LanguageModel, Tokens
+from specref.proof.instances import Instance
+from specref.rules import Rule, chain
+
+Draw: TypeAlias = Callable[[Chance], Draft]
+Drafting: TypeAlias = Callable[[Instance, Tokens, int], Sequence[Draw]]
+"""`drafting(instance, context, room)`: the ways to draft a round after `context`; the rule must be right for each."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A rule, and how drafts are made for it.
+
+    follows: what the output must follow, made from the target (the target itself, except for greedy).
+    """
+
+    name: str
+    kind: Literal["chain", "tree"]
+    rule: Rule
+    drafting: Drafting
+    claim: Literal["lossless", "lossy"] = "lossless"
+    follows: Callable[[LanguageModel], LanguageModel] = lambda target: target
+
+
+class PlainGreedy:
+    """A model made certain of another's most probable token (the lowest id among equals): what greedy decoding follows.
+
+    >>> from specref.models import TableModel
+    >>> TableModel(2, seed=1).next_law(()), PlainGreedy(TableModel(2, seed=1)).next_law(())[0]
+    (array([Fraction(9, 16), Fraction(7, 16)], dtype=object), Fraction(1, 1))
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of token ids."""
+        return self.model.vocabulary
+
+    def next_law(self, context: Tokens) -> Law:
+        """The one-hot law `[V]` of the most probable token."""
+        law = self.model.next_law(context)
+        return one_hot(int(law.argmax()), like=law)
+
+    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
+        """The laws `[k+1, V]` after the context and 0..k of the `drafted` tokens."""
+        return [self.next_law(context + drafted[:i]) for i in range(len(drafted) + 1)]
+
+
+def drawn_chain(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """k tokens (fewer where less room is left) drawn from the draft model in turn."""
+    next_law = partial(_after, instance.drafter, context)
+    return [partial(Draft.drawn, next_law, min(instance.k, room - 1))]
+
+
+def drawn_until_unlikely(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """As `drawn_chain`, but the draft ends after a token that was less likely than 1/2: that token is kept (lawful)."""
+    next_law = partial(_after, instance.drafter, context)
+    return [lambda chance: Draft.drawn(next_law, min(instance.k, room - 1), chance, stop=lambda x, q: 2 * q[x] < 1)]
+
+
+def every_chain(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """Every chain of k tokens (fewer where less room is left), chosen."""
+    tokens = itertools.product(range(instance.target.vocabulary), repeat=min(instance.k, room - 1))
+    return [partial(_the_same, Draft.chosen(chosen)) for chosen in tokens]
+
+
+def one_of(draws: Sequence[Draw], *key: object) -> Draw:
+    """One of the ways to draft, found from `key` alone: what a deterministic drafter does."""
+    return draws[random.Random(repr(key)).randrange(len(draws))]
+
+
+def _after(model: LanguageModel, context: Tokens, drafted: Tokens) -> Law:
+    return model.next_law(context + drafted)
+
+
+def _the_same(draft: Draft, chance: Chance) -> Draft:
+    return draft
+
+
+SUBJECTS: tuple[Subject, ...] = (
+    Subject("ratio", "chain", chain.ratio, drawn_chain),
+    Subject("ratio, draft length decided by the kept token", "chain", chain.ratio, drawn_until_unlikely),
+    Subject("token_matching", "chain", chain.token_matching, every_chain),
+    Subject("one_hot_ratio", "chain", chain.one_hot_ratio, every_chain),
+    Subject("greedy", "chain", chain.greedy, every_chain, follows=PlainGreedy),
+)
+"""Every rule of the reference, in the order in which it is proven."""
+
+
+def subject(name: str) -> Subject:
+    """The subject called `name`. Raises KeyError, naming those there are.
+
+    >>> subject("ratio").kind
+    'chain'
+    """
+    for candidate in SUBJECTS:
+        if candidate.name == name:
+            return candidate
+    raise KeyError(f"nothing to prove is called {name!r}; there are: {', '.join(s.name for s in SUBJECTS)}")
