@@ -27,6 +27,7 @@ from specref.proof.rounds import (
     verify,
 )
 from specref.proof.subjects import SUBJECTS, Subject, one_of, subject
+from specref.stopping import Stops
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """`progress(rule, done, all)`: called with the rule just worked on and how many pieces of work are done, of all."""
@@ -180,7 +181,7 @@ def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Se
         draft = draw(chance)
         return verify(rows_of_target(instance.target, context, draft), draft, one.rule, chance)
 
-    law = law_of_generation(one_round, max_tokens, eos)
+    law = law_of_generation(one_round, Stops(max_tokens, eos=eos))
     wanted = sequence_law(one.follows(instance.target), (), max_tokens, eos)
     result.generations += 1
     if law != wanted:

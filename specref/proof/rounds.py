@@ -19,10 +19,10 @@ from typing import TypeAlias
 
 from specref.chance import Chance, EnumeratedChance, exact_law, exact_law_of_rounds
 from specref.draft import Draft
-from specref.generate import cut, finished
 from specref.laws import Law, total_variation
 from specref.models import LanguageModel, Tokens, sequence_law
 from specref.rules import Rule
+from specref.stopping import Stops
 
 OneRound: TypeAlias = Callable[[Tokens, int, Chance], Tokens]
 LawOfTokens: TypeAlias = Mapping[Tokens, Fraction]
@@ -33,12 +33,11 @@ UNLIMITED = sys.maxsize
 
 def law_of_generation(
     one_round: OneRound,
-    max_tokens: int,
-    eos: Sequence[int] = (),
+    stops: Stops,
     prompt: Tokens = (),
     chance_type: Callable[..., EnumeratedChance] = EnumeratedChance,
 ) -> dict[Tokens, Fraction]:
-    """{output: probability} of generating up to `max_tokens` tokens after `prompt` in rounds, stopping after one of `eos`.
+    """{output: probability} of generating after `prompt` in rounds until `stops` end the output.
 
     Lossless means equal (`==`) to `sequence_law(target, prompt, max_tokens, eos)`. Rounds must depend on nothing but the tokens
     so far, and share no random number (else `exact_law_of_rounds` raises).
@@ -46,16 +45,15 @@ def law_of_generation(
     >>> from specref.models import TableModel
     >>> target = TableModel(3, seed=1)
     >>> plain_sampling = lambda context, room, chance: (chance.picks(target.next_law(context), slot=("emit",)),)
-    >>> law_of_generation(plain_sampling, max_tokens=3) == sequence_law(target, (), 3)
+    >>> law_of_generation(plain_sampling, Stops(3)) == sequence_law(target, (), 3)
     True
     """
 
     def step(tokens: Tokens, chance: EnumeratedChance) -> Tokens:
-        room = max_tokens - len(tokens)
         chance.begin_round(len(tokens))
-        return tokens + cut(one_round(prompt + tokens, room, chance), room, eos)
+        return tokens + stops.cut(tokens, one_round(prompt + tokens, stops.room(tokens), chance))
 
-    return exact_law_of_rounds(step, (), lambda tokens: finished(tokens, max_tokens, eos), chance_type=chance_type)
+    return exact_law_of_rounds(step, (), stops.finished, chance_type=chance_type)
 
 
 def law_of_round(
