@@ -1,0 +1,84 @@
+"""Everything that checks read off a block of tokens, computed once, in chunks that stay in the processor's cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.statistics.bank import FaultBank
+from conformance.statistics.blocks import Segment, TokenBlock
+from conformance.statistics.evidence import Floats, Ints
+from conformance.statistics.pit import pit, pit_within_ratio_class
+from conformance.statistics.rows import Rows, total
+
+CHUNK = 1 << 16
+"""Table entries per chunk: 512 KiB in float64."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A block and its scores.
+
+    ``log_bets``   ``[n, J]`` log of each bet's factor at each token.
+    ``pit``        ``[orders, n]`` PIT in the orders of token id, p and (with q) q/p.
+    ``ratio_class``, ``pit_in_class``  ``[n]`` class of q/p, and the PIT in the order of p within it; None without q.
+    ``segment_pit`` ``[3, n]`` PIT of an accepted or replaced token under its own law (NaN elsewhere); None if unused.
+    ``log_ratio``  ``[n]`` likelihood in units that average to 0: ``ln p(x) - sum p ln p``.
+    ``impossible`` number of tokens with p = 0.
+    ``expected``   ``[V]`` sum of the laws; ``counts`` ``[V]`` tokens seen.
+    """
+
+    block: TokenBlock
+    log_bets: Floats
+    pit: Floats
+    ratio_class: Ints | None
+    pit_in_class: Floats | None
+    segment_pit: Floats | None
+    impossible: int
+    expected: Floats
+    counts: Ints
+
+
+def score(block: TokenBlock, bank: FaultBank, rng: np.random.Generator, ratio_rule: bool = False) -> Scored:
+    """Score a block; ``rng`` is the judge's own generator."""
+    n, V = len(block), block.V
+    has_q = block.q is not None and bank.has_q
+    q = block.q if block.q is not None and has_q else block.p
+    orders = 3 if has_q else 2
+    uniforms = rng.random((8, n))
+    log_bets = np.empty((n, len(bank)))
+    values = np.empty((orders, n))
+    ratio_class = np.empty(n, np.int64) if has_q else None
+    in_class = np.empty(n) if has_q else None
+    by_segment = ratio_rule and has_q and block.segment is not None
+    segment_pit = np.full((3, n), np.nan) if by_segment else None
+    expected, impossible = np.zeros(V), 0
+    step = max(1, CHUNK // V)
+    for start in range(0, n, step):
+        part = slice(start, min(start + step, n))
+        tokens, rows = block.tokens[part], Rows(block.p[part], q[part])
+        log_bets[part] = bank.log_bets(rows, tokens)
+        values[:, part] = pit(rows, tokens, uniforms[:3, part], has_q)
+        if ratio_class is not None and in_class is not None:
+            ratio_class[part], in_class[part] = pit_within_ratio_class(rows, tokens, uniforms[3, part])
+        if segment_pit is not None:
+            segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[4:7, part])  # type: ignore[index]
+        expected += np.ones(len(tokens)) @ rows.p
+        impossible += int((rows.p[np.arange(len(tokens)), tokens] == 0).sum())
+    counts = np.bincount(block.tokens, minlength=V)
+    return Scored(block, log_bets, values, ratio_class, in_class, segment_pit, impossible, expected, counts)
+
+
+def _segment_pit(rows: Rows, tokens: Ints, segment: Ints, uniforms: Floats) -> Floats:
+    """PIT of accepted tokens under min(p, q) and of replaced ones under max(p - q, 0), both normalised."""
+    out = np.full((3, len(tokens)), np.nan)
+    for code, part in ((Segment.ACCEPTED, rows.smaller), (Segment.RESIDUAL, rows.p - rows.smaller)):
+        mass = total(part)
+        # A token outside its own law's support is left to the step-log rules: it has no PIT.
+        of_token = np.take_along_axis(part, tokens[:, None], axis=1)[:, 0]
+        chosen = np.flatnonzero((segment == code) & (of_token > 0) & (mass[:, 0] > 1e-12))
+        if len(chosen):
+            laws = Rows(part[chosen] / mass[chosen], rows.q[chosen])
+            out[:, chosen] = pit(laws, tokens[chosen], uniforms[:, chosen])
+    return out
