@@ -1,0 +1,98 @@
+"""A run as one self-contained page: no network, pictures inline, everything an engine says escaped by the template engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from conformance.findings import JUDGED, EngineReport, Finding, Verdict
+from conformance.reporting import text, wording
+from conformance.reporting.charts import Chart, charts
+
+PICTURES_LIMIT = 1_200_000
+"""Characters of drawings on one page; the modes that matter least go without theirs beyond it."""
+
+Pictures = dict[tuple[int, str], list[Chart]]
+
+
+def page(reports: Sequence[EngineReport]) -> str:
+    """The page's HTML."""
+    return _environment().get_template("report.html").render(reports=reports, pictures=pictures(reports))
+
+
+def pictures(reports: Sequence[EngineReport]) -> Pictures:
+    """The drawings of each (engine's position, mode), modes with a violation first, until the page is full."""
+    modes = [(_violated(report, mode.name), e, m) for e, report in enumerate(reports) for m, mode in enumerate(report.modes)]
+    drawn: Pictures = {}
+    left = PICTURES_LIMIT
+    for _, e, m in sorted(modes, key=lambda entry: not entry[0]):
+        if left < 0:
+            break
+        mode = reports[e].modes[m]
+        drawn[e, mode.name] = charts(mode, reports[e].alpha, f"e{e}m{m}")
+        left -= sum(len(chart.drawing) for chart in drawn[e, mode.name])
+    return drawn
+
+
+def _violated(report: EngineReport, mode: str) -> bool:
+    return any(f.verdict is Verdict.VIOLATES and f.mode == mode for f in report.findings)
+
+
+def _at(report: EngineReport, requirement: str, mode: str) -> list[Finding]:
+    return [f for f in report.findings if f.requirement == requirement and f.mode == mode]
+
+
+def _requirements(report: EngineReport) -> list[str]:
+    return list(dict.fromkeys(finding.requirement for finding in report.findings))
+
+
+def _judged_in(report: EngineReport, mode: str) -> list[Finding]:
+    return [f for f in report.findings if f.mode == mode and f.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR)]
+
+
+def _kind(verdict: Verdict) -> str:
+    """The CSS class of a verdict."""
+    return verdict.value.replace(" ", "-")
+
+
+def _counts(findings: Iterable[Finding]) -> list[tuple[Verdict, int]]:
+    verdicts = [finding.verdict for finding in findings]
+    return [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("conformance.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        line=text.one_line,
+        clean=text.clean,
+        count=text.count,
+        about=text.about,
+        number=text.number,
+        probability=text.probability,
+        evidence=text.evidence,
+        duration=text.duration,
+        one_in=text.one_in,
+        kind=_kind,
+        drawing=lambda chart: Markup(chart.drawing),  # made by us from an XML tree: every text in it is escaped
+    )
+    environment.globals.update(
+        wording=wording,
+        Verdict=Verdict,
+        at=_at,
+        requirements_of=_requirements,
+        judged_in=_judged_in,
+        violated=_violated,
+        counts=_counts,
+        plural=text.plural,
+    )
+    return environment

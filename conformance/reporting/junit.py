@@ -1,0 +1,72 @@
+"""A run as JUnit XML: one suite per engine, one case per requirement and mode, for the test views of CI systems."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from junitparser import Error, Failure, JUnitXml, Property, Skipped, TestCase, TestSuite
+
+from conformance.findings import EngineReport, Finding, Verdict
+from conformance.reporting import wording
+from conformance.reporting.text import clean, evidence, one_line
+
+_ERRORS = (Verdict.ERROR, Verdict.INCONCLUSIVE)
+_SKIPPED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
+
+
+def document(reports: Iterable[EngineReport]) -> str:
+    """The XML text. Violations are failures; errors and the inconclusive are errors; what was not tested is skipped."""
+    xml = JUnitXml("specref")
+    for report in reports:
+        xml.add_testsuite(_suite(report))
+    xml.update_statistics()
+    buffer = io.BytesIO()
+    xml.write(buffer, pretty=True)
+    return buffer.getvalue().decode()
+
+
+def _suite(report: EngineReport) -> TestSuite:
+    suite = TestSuite(wording.name(report))
+    suite.timestamp = one_line(report.started)
+    settings = {"level": report.level, "alpha": report.alpha, "seed": report.seed, "target": report.target, "draft": report.draft}
+    for key, value in {**settings, "log10 evidence": evidence(report.log10_evidence), **report.environment}.items():
+        suite.append(Property(one_line(key), one_line(value)))
+    suite.add_testcases([_case(finding, wording.name(report)) for finding in report.findings])
+    suite.update_statistics()
+    suite.time = round(report.seconds, 3)
+    return suite
+
+
+def _case(finding: Finding, engine: str) -> TestCase:
+    case = TestCase(f"{one_line(finding.requirement)} [{wording.mode_name(finding.mode)}]", engine)
+    summary = one_line(finding.summary, 2000) or wording.MEANINGS[finding.verdict]
+    if finding.verdict is Verdict.VIOLATES:
+        case.result = [_told(Failure(summary, finding.verdict), finding)]
+    elif finding.verdict in _ERRORS:
+        case.result = [_told(Error(summary, finding.verdict), finding)]
+    elif finding.verdict in _SKIPPED:
+        case.result = [Skipped(f"{finding.verdict}: {summary}")]
+    else:
+        case.system_out = details(finding)
+    return case
+
+
+def _told(result: Failure | Error, finding: Finding) -> Failure | Error:
+    result.text = details(finding)
+    return result
+
+
+def details(finding: Finding) -> str:
+    """Everything that a finding holds, as plain lines."""
+    lines = [clean(finding.summary), f"judged: {wording.amount(finding)}"]
+    if finding.log10_evidence is not None:
+        lines.append(f"log10 evidence: {evidence(finding.log10_evidence)}")
+    if finding.detects:
+        lines.append(f"smallest fault caught: {one_line(finding.detects)}")
+    if finding.not_speculation:
+        lines.append("The same is seen with speculation off.")
+    lines += [f"at: {one_line(place)}" for place in finding.violations]
+    if finding.reproduction:
+        lines.append(f"reproduce: {clean(finding.reproduction)}")
+    return "\n".join(filter(None, lines))

@@ -1,0 +1,144 @@
+"""A run as Markdown, short enough for a pull-request comment or a job summary.
+
+Whatever an engine says is made inert: characters that Markdown or HTML could read become character references, which
+CommonMark never takes for structure; mentions, issue numbers and web addresses are broken up so that no site links them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from conformance.findings import JUDGED, EngineReport, Finding, Verdict
+from conformance.reporting import wording
+from conformance.reporting.text import about, count, duration, evidence, number, one_line, probability
+
+LIMIT = 60_000
+"""Characters; a pull-request comment may hold 65,536."""
+
+_JOINER = "\N{WORD JOINER}"
+_STRUCTURE = re.compile(r"[\\`*_{}\[\]<>#|&~$!^]")
+_LINKED = re.compile(r"@|(?<=:)//|(?i:(?<=www)\.)|#(?=\d)|(?i:(?<=gh)-(?=\d))")
+
+
+def prose(text: object, limit: int = 400) -> str:
+    """Text from outside, inert in Markdown, on one line.
+
+    >>> prose("a|b <i> `x`")
+    'a&#124;b &#60;i&#62; &#96;x&#96;'
+    """
+    broken = _LINKED.sub(lambda match: match[0][0] + _JOINER + match[0][1:], one_line(text, limit))
+    return _STRUCTURE.sub(lambda match: f"&#{ord(match[0])};", broken)
+
+
+def code(text: object, limit: int = 200) -> str:
+    """The same, set as code.
+
+    >>> code("top_k=5")
+    '<code>top&#95;k=5</code>'
+    """
+    return f"<code>{prose(text, limit)}</code>"
+
+
+def document(reports: Sequence[EngineReport]) -> str:
+    """The whole summary. Where it would be too long, the tables of the judged are left out, then whole engines."""
+    head = ["## Speculative decoding: conformance report\n"]
+    if not reports:
+        return head[0] + "\nNothing was audited.\n"
+    full = "\n".join([*head, *_verdicts(reports), *(part for report in reports for part in _engine(report, tables=True))])
+    if len(full) <= LIMIT:
+        return full
+    short = "\n".join([*head, *_verdicts(reports), *(part for report in reports for part in _engine(report, tables=False))])
+    if len(short) <= LIMIT:
+        return short
+    lines = [*head, *_verdicts(reports)]
+    while sum(len(line) + 1 for line in lines) > LIMIT - 200:
+        lines.pop()
+    return "\n".join([*lines, "", "Shortened to fit; `report.html` and `report.json` hold everything.\n"])
+
+
+def _verdicts(reports: Iterable[EngineReport]) -> list[str]:
+    return [
+        f"- {wording.SYMBOLS[report.verdict]} **{prose(wording.name(report))}** {prose(wording.verdict_sentence(report), 600)}"
+        for report in reports
+    ]
+
+
+def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
+    yield f"\n### {prose(wording.name(report))}\n"
+    yield prose(f"Level {report.level}, target {report.target}, draft {report.draft}; {wording.tested(report)}", 600)
+    yield ""
+    yield from (f"- {sentence}" for sentence in wording.guarantee(report))
+    yield from _violations(report)
+    if tables:
+        yield from _judged(report)
+    yield from _not_tested(report)
+
+
+def _violations(report: EngineReport) -> Iterable[str]:
+    violations = wording.with_verdict(report, Verdict.VIOLATES)
+    if violations:
+        yield "\n**Violations**\n"
+    for finding in violations[:20]:
+        yield f"- {code(finding.requirement)} in {code(wording.mode_name(finding.mode))}: {wording.explanation(finding)}"
+        yield f"  {prose(finding.summary)}"
+        if finding.not_speculation:
+            yield "  The same is seen with speculation off: speculation is not the cause."
+        yield from (f"  - at {code(place)}" for place in finding.violations[:3])
+        if finding.reproduction:
+            yield f"  - reproduce: {code(finding.reproduction, 600)}"
+    if len(violations) > 20:
+        yield f"- and {count(len(violations) - 20)} more in `report.html`"
+
+
+def _judged(report: EngineReport) -> Iterable[str]:
+    judged = [f for f in report.findings if f.verdict in (*JUDGED, Verdict.INCONCLUSIVE)]
+    if not judged:
+        return
+    tokens = f"{about(wording.tokens_judged(report))} tokens, {duration(report.seconds)}"
+    yield f"\n<details><summary>What was judged ({tokens})</summary>\n"
+    yield "| requirement | mode | verdict | judged | statistic | df | p | log10 evidence | smallest fault caught |"
+    yield "|---|---|---|--:|--:|--:|--:|--:|---|"
+    for finding in judged:
+        yield from _rows(finding)
+    yield "\n</details>"
+
+
+def _rows(finding: Finding) -> Iterable[str]:
+    verdict = f"{wording.SYMBOLS[finding.verdict]} {finding.verdict}"
+    yield _row(
+        code(finding.requirement),
+        code(wording.mode_name(finding.mode)),
+        verdict,
+        prose(wording.amount(finding)),
+        *("", "", ""),
+        evidence(finding.log10_evidence),
+        prose(finding.detects, 200),
+    )
+    for statistic in finding.statistics:
+        df = "–" if statistic.degrees_of_freedom is None else count(statistic.degrees_of_freedom)
+        yield _row(
+            *("", ""),
+            prose(statistic.name, 80),
+            count(statistic.n),
+            number(statistic.statistic),
+            df,
+            probability(statistic.p),
+            evidence(statistic.log10_evidence),
+            prose(statistic.detects, 200),
+        )
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _not_tested(report: EngineReport) -> Iterable[str]:
+    groups = wording.not_tested(report)
+    if groups:
+        yield "\n**Not tested, and why**\n"
+    for verdict, reason, where in groups[:30]:
+        places = "; ".join(f"{code(requirement)} ({', '.join(map(prose, modes))})" for requirement, modes in where)
+        yield f"- {wording.SYMBOLS[verdict]} {verdict}: {places}. {prose(reason)}"
+    if len(groups) > 30:
+        yield f"- and {count(len(groups) - 30)} more reasons in `report.html`"

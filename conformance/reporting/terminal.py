@@ -1,0 +1,130 @@
+"""What a run says on the terminal: one table per engine, then what was not tested and why.
+
+Nothing an engine says is read as markup: everything goes through `rich.text.Text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
+from conformance.reporting import wording
+from conformance.reporting.text import about, count, duration, evidence, number, one_line, plural, probability
+
+STYLES = {
+    Verdict.CONFORMS: "green",
+    Verdict.VIOLATES: "bold red",
+    Verdict.LOSSY_AS_DECLARED: "cyan",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.ERROR: "bold yellow",
+    Verdict.NOT_PROMISED: "dim",
+    Verdict.NOT_EXPOSED: "dim",
+    Verdict.NOT_RUN: "dim",
+}
+
+
+def print_table(reports: Sequence[EngineReport], console: Console) -> None:
+    """Prints every engine: the verdict, the table of what was judged, then what was not tested and why."""
+    for report in reports:
+        console.print()
+        console.print(_headline(report))
+        for sentence in wording.guarantee(report):
+            console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
+        if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
+            console.print(_table(report))
+        _print_violations(report, console)
+        _print_not_tested(report, console)
+    if not reports:
+        console.print("Nothing was audited.")
+
+
+def summary_line(report: EngineReport) -> Text:
+    """The audit in one line. ``str()`` of it is plain text; printed as it is, nothing in it can act as markup."""
+    text = Text(f"{wording.SYMBOLS[report.verdict]} {report.verdict}", style=STYLES[report.verdict])
+    text.append(f" {wording.name(report)}", style="bold")
+    counts = {verdict: len(wording.with_verdict(report, verdict)) for verdict in Verdict}
+    parts = [f"{n} {verdict}" for verdict, n in counts.items() if n]
+    violated = dict.fromkeys(one_line(f.requirement, 40) for f in wording.with_verdict(report, Verdict.VIOLATES))
+    if violated:
+        parts.insert(0, ", ".join(violated))
+    if report.log10_evidence is not None:
+        parts.append(f"log10 evidence {evidence(report.log10_evidence)}")
+    parts.append(f"{about(wording.tokens_judged(report))} tokens in {duration(report.seconds)}")
+    text.append(": " + " · ".join(parts), style="default")
+    return text
+
+
+def _headline(report: EngineReport) -> Text:
+    style = STYLES[report.verdict]
+    return Text.assemble(
+        (wording.SYMBOLS[report.verdict] + " ", style), (wording.name(report), "bold"), " ", (wording.verdict_sentence(report), style)
+    )
+
+
+def _table(report: EngineReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("requirement, mode", overflow="fold", ratio=None)
+    table.add_column("verdict", no_wrap=True)
+    for heading in ("n", "statistic", "df", "p", "log10 E"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("smallest fault caught", overflow="fold")
+    for finding in report.findings:
+        if finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR):
+            table.add_row(*_finding_cells(finding))
+            for statistic in finding.statistics:
+                table.add_row(*_statistic_cells(statistic))
+    return table
+
+
+def _finding_cells(finding: Finding) -> list[Text]:
+    label = Text.assemble((one_line(finding.requirement, 40), "bold"), " ", wording.mode_name(finding.mode))
+    verdict = Text(f"{wording.SYMBOLS[finding.verdict]} {finding.verdict}", style=STYLES[finding.verdict])
+    n = f"{count(finding.n)}/{count(finding.planned)}" if finding.planned > finding.n else count(finding.n)
+    return [label, verdict, Text(n), *map(Text, ("", "", "", evidence(finding.log10_evidence), one_line(finding.detects, 200)))]
+
+
+def _statistic_cells(row: Statistic) -> list[Text]:
+    cells = (
+        "",
+        count(row.n),
+        number(row.statistic),
+        "–" if row.degrees_of_freedom is None else count(row.degrees_of_freedom),
+        probability(row.p),
+        evidence(row.log10_evidence),
+        one_line(row.detects, 200),
+    )
+    holder = f" (held by {one_line(row.holder, 60)})" if row.holder else ""
+    return [Text(f"  {one_line(row.name, 60)}{holder}", style="dim"), *(Text(cell, style="dim") for cell in cells)]
+
+
+def _print_violations(report: EngineReport, console: Console) -> None:
+    for finding in wording.with_verdict(report, Verdict.VIOLATES):
+        console.print(Text(f"  ✗ {one_line(finding.requirement, 40)} {wording.mode_name(finding.mode)}", style="bold red"))
+        lines = [wording.explanation(finding), one_line(finding.summary)]
+        lines += [f"at {one_line(place)}" for place in finding.violations[:3]]
+        if finding.not_speculation:
+            lines.append("The same is seen with speculation off: speculation is not the cause.")
+        if finding.reproduction:
+            lines.append(f"reproduce: {one_line(finding.reproduction)}")
+        for line in filter(None, lines):
+            console.print(Padding(Text(line), (0, 0, 0, 4)))
+
+
+def _print_not_tested(report: EngineReport, console: Console) -> None:
+    groups = wording.not_tested(report)
+    if groups:
+        console.print(Text("  Not tested, and why", style="bold"))
+    for verdict, reason, where in groups:
+        places = "; ".join(f"{requirement} ({', '.join(modes[:4])}{_more(len(modes) - 4)})" for requirement, modes in where)
+        text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")
+        console.print(Padding(text, (0, 0, 0, 4)))
+
+
+def _more(n: int) -> str:
+    return f" and {plural(n, 'mode')} more" if n > 0 else ""

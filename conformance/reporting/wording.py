@@ -1,0 +1,226 @@
+"""What a report says in words: the verdict of an engine, the guarantee that is true for what was run, and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import groupby
+
+from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Verdict
+from conformance.reporting.text import about, count, evidence, one_in, one_line, plural
+from conformance.requirements import BY_ID
+
+POWER = "99.9%"
+"""The probability with which a fault of the stated size would have been caught (statistics: planning)."""
+
+SYMBOLS = {
+    Verdict.CONFORMS: "✓",
+    Verdict.VIOLATES: "✗",
+    Verdict.LOSSY_AS_DECLARED: "≈",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_PROMISED: "–",
+    Verdict.NOT_EXPOSED: "–",
+    Verdict.NOT_RUN: "○",
+    Verdict.ERROR: "!",
+}
+"""One character per verdict; always shown beside the words."""
+
+MEANINGS = {
+    Verdict.CONFORMS: "The planned amount was judged without an alarm.",
+    Verdict.VIOLATES: "Proven wrong, with evidence.",
+    Verdict.LOSSY_AS_DECLARED: "The mode says that it changes the output, and the change was measured.",
+    Verdict.INCONCLUSIVE: "Less was judged than planned, without an alarm: this proves nothing yet.",
+    Verdict.NOT_PROMISED: "The engine does not claim this, so it cannot break it.",
+    Verdict.NOT_EXPOSED: "The engine offers nothing that the check could look at.",
+    Verdict.NOT_RUN: "Not tried: something that it needs was missing.",
+    Verdict.ERROR: "The engine crashed, hung or answered nonsense. This never counts as conforming.",
+}
+
+FAMILIES = {
+    "LAW": "The engine does not write what the target model alone would write: some words come too often and others too rarely.",
+    "GREEDY": "At temperature 0 the engine emitted a token that is not the target model's first choice.",
+    "TREE": "The tree of drafts is not checked as the model would read each of its branches alone.",
+    "KV": "After a round the cache does not hold what the model would have computed from the accepted text.",
+    "DRAFT": "The drafts do not follow the probabilities that the engine claims for them, so no verification can be right.",
+    "STOP": "The engine goes on where it should have stopped, or stops where it should have gone on.",
+    "LOUD": "A setting was ignored without a word.",
+    "EDGE": "An unusual but legal input has no defined outcome.",
+    "SEED": "Random numbers that should be repeatable, or independent of each other, are not.",
+    "ACCEPT": "The share of accepted drafts is not what the declared rule gives.",
+    "BATCH": "What one request gets depends on the other requests beside it.",
+    "LOGPROB": "The log-probabilities that the engine returns are not the target model's.",
+    "GRAMMAR": "After a round the grammar is in a state that the accepted text does not lead to.",
+}
+"""What a violation of each family of requirements means, for a reader who does not know the requirement."""
+
+
+def family(requirement: str) -> str:
+    """The family that a requirement's id names.
+
+    >>> family("LAW-1")
+    'LAW'
+    """
+    return requirement.partition("-")[0]
+
+
+def sentence(requirement: str) -> str:
+    """What the requirement asks, from the catalogue; empty for one that the catalogue does not hold."""
+    return BY_ID[requirement].sentence if requirement in BY_ID else ""
+
+
+def explanation(finding: Finding) -> str:
+    """What a violation means, in plain words."""
+    return FAMILIES.get(family(finding.requirement), "The engine does not do what this requirement asks.")
+
+
+def name(report: EngineReport) -> str:
+    """Engine and version on one line."""
+    return f"{one_line(report.engine, 80)} {one_line(report.version, 60)}".strip()
+
+
+def mode_name(mode: str) -> str:
+    """A mode's name; requirements that hold for the engine as a whole have none."""
+    return one_line(mode, 60) or "whole engine"
+
+
+def with_verdict(report: EngineReport, *verdicts: Verdict) -> list[Finding]:
+    """The report's findings with one of these verdicts, in order."""
+    return [finding for finding in report.findings if finding.verdict in verdicts]
+
+
+def tokens_judged(report: EngineReport) -> int:
+    """How many tokens were judged, over all modes."""
+    return sum(mode.tokens_judged for mode in report.modes)
+
+
+def modes_of(report: EngineReport) -> list[str]:
+    """Every mode that is reported or has a finding, in the order in which they appear."""
+    names = [mode.name for mode in report.modes] + [finding.mode for finding in report.findings]
+    return list(dict.fromkeys(names))
+
+
+def mode_report(report: EngineReport, mode: str) -> ModeReport | None:
+    """What was measured in a mode, if anything was."""
+    return next((measured for measured in report.modes if measured.name == mode), None)
+
+
+def verdict_sentence(report: EngineReport) -> str:
+    """The verdict in one sentence, without the engine's name: it follows it on the page."""
+    verdict, judged = report.verdict, with_verdict(report, *JUDGED)
+    if verdict is Verdict.VIOLATES:
+        return _violates(report)
+    if verdict is Verdict.ERROR:
+        rest = f"; what else was judged ({plural(len(judged), 'check')}) raised no alarm" if judged else ""
+        return f"could not be judged: {plural(len(with_verdict(report, verdict)), 'check')} ended in an error{rest}."
+    if verdict is Verdict.INCONCLUSIVE:
+        return "is undecided: less was judged than planned, and so far without an alarm."
+    if verdict is Verdict.LOSSY_AS_DECLARED:
+        modes = _listed(mode_name(f.mode) for f in with_verdict(report, verdict))
+        rest = "; everything else that was judged conforms" if with_verdict(report, Verdict.CONFORMS) else ""
+        return f"is lossy as declared: it changes the output in {modes}, as its authors say{rest}."
+    if verdict is Verdict.CONFORMS:
+        return "conforms: in everything that was judged, no difference from the target model was found."
+    if verdict is Verdict.NOT_RUN:
+        return f"was not run{_reason(report)}."
+    return f"was not judged: nothing that the checks look at is {'promised' if verdict is Verdict.NOT_PROMISED else 'exposed'}."
+
+
+def _violates(report: EngineReport) -> str:
+    violations = with_verdict(report, Verdict.VIOLATES)
+    ids = list(dict.fromkeys(f.requirement for f in violations))
+    modes = _listed(dict.fromkeys(mode_name(f.mode) for f in violations))
+    changes_output = any(family(f.requirement) in ("LAW", "GREEDY") for f in violations)
+    claim = "its output is not the target model's" if changes_output else "it does not do what is required"
+    said = f"violates {plural(len(ids), 'requirement')} ({_listed(map(one_line, ids))}) in {modes}: {claim}"
+    if all(f.not_speculation for f in violations):
+        return f"{said}. The same is seen with speculation off, so speculation is not the cause."
+    return f"{said}."
+
+
+def _reason(report: EngineReport) -> str:
+    reasons = {one_line(f.summary, 200).rstrip(".") for f in with_verdict(report, Verdict.NOT_RUN) if f.summary}
+    return f": {reasons.pop()}" if len(reasons) == 1 else ""
+
+
+def _listed(words: Iterable[str], limit: int = 4) -> str:
+    unique = list(dict.fromkeys(words))
+    shown = unique[:limit] if len(unique) > limit + 1 else unique
+    if len(shown) < len(unique):
+        return ", ".join(shown) + f" and {len(unique) - len(shown)} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else ""
+
+
+def guarantee(report: EngineReport) -> list[str]:
+    """The sentences of the guarantee that hold for what was run, and no others."""
+    statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
+    planned = [f for f in statistical if f.verdict is Verdict.CONFORMS]
+    exact = [f for f in with_verdict(report, Verdict.CONFORMS) if f.alpha is None]
+    said = []
+    if statistical:
+        said.append(
+            "False alarms: an engine whose law is within the stated tolerance of the reference trips the statistical gate with "
+            f"probability at most {one_in(report.alpha)}."
+        )
+    if planned:
+        said.append(f"Power: any of the faults listed below, at that size or larger, would have been caught with probability at least {POWER}.")
+    if exact:
+        said.append("Checks without chance look at every place they are given; what they look for, they see.")
+    if any(f.verdict is Verdict.INCONCLUSIVE for f in statistical):
+        said.append("Undecided checks promise nothing: an early stop can only ever prove a violation.")
+    if planned or exact:
+        said.append("Nothing is claimed about smaller faults, about other settings, or about what was not tested.")
+    return said or ["Nothing was judged, so nothing is promised."]
+
+
+def caught(report: EngineReport) -> list[tuple[str, list[str]]]:
+    """What would have been caught, each with the modes where that holds. Conforming findings only."""
+    found: dict[str, list[str]] = {}
+    for finding in with_verdict(report, Verdict.CONFORMS):
+        if finding.detects:
+            chance = "" if finding.alpha is None else f" (probability at least {POWER})"
+            found.setdefault(one_line(finding.detects, 240) + chance, []).append(mode_name(finding.mode))
+    return [(what, list(dict.fromkeys(modes))) for what, modes in found.items()]
+
+
+def tested(report: EngineReport) -> str:
+    """How much was judged, in one sentence."""
+    judged = with_verdict(report, *JUDGED)
+    if not judged:
+        return "Nothing was judged."
+    requirements, modes = {f.requirement for f in judged}, {f.mode for f in judged}
+    tokens = tokens_judged(report)
+    amount = f", on {about(tokens)} tokens" if tokens else ""
+    return f"{plural(len(requirements), 'requirement')} in {plural(len(modes), 'mode')}: {plural(len(judged), 'result')}{amount}."
+
+
+def not_tested(report: EngineReport) -> list[tuple[Verdict, str, list[tuple[str, list[str]]]]]:
+    """What was not tested: (verdict, reason, [(requirement, modes)]), equal reasons together."""
+    order = (Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.NOT_RUN, Verdict.NOT_EXPOSED, Verdict.NOT_PROMISED)
+
+    def key(finding: Finding) -> tuple[int, str]:
+        return order.index(finding.verdict), one_line(finding.summary)
+
+    groups = []
+    for (rank, reason), members in groupby(sorted(with_verdict(report, *order), key=key), key=key):
+        where: dict[str, list[str]] = {}
+        for finding in members:
+            where.setdefault(one_line(finding.requirement, 40), []).append(mode_name(finding.mode))
+        groups.append((order[rank], reason or MEANINGS[order[rank]], list(where.items())))
+    return groups
+
+
+def amount(finding: Finding) -> str:
+    """How much was judged, out of how much was planned."""
+    if not finding.n and not finding.planned:
+        return "–"
+    unit = one_line(finding.unit, 30)
+    return f"{count(finding.n)} of {count(finding.planned)} {unit}" if finding.planned > finding.n else f"{count(finding.n)} {unit}"
+
+
+def evidence_in_words(log10: float | None, alpha: float) -> str:
+    """What the evidence of a run amounts to, against the level at which it is an alarm."""
+    if log10 is None:
+        return "No statistical evidence was gathered."
+    alarm = -math.log10(alpha)
+    against = "an alarm" if log10 >= alarm else "no alarm"
+    return f"Evidence against the engine: {evidence(log10)} on a scale where {alarm:.3g} is an alarm ({against})."

@@ -1,0 +1,53 @@
+"""A run's reports as files: the page, the Markdown summary, JSON and JUnit XML."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.findings import EngineReport, to_json
+from conformance.reporting import html, junit, markdown
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where the reports of a run lie."""
+
+    html: Path
+    markdown: Path
+    json: Path
+    junit: Path
+
+
+def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
+    """Writes all four reports into ``folder``, making it if need be. A file is there whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = ReportFiles(folder / "report.html", folder / "report.md", folder / "report.json", folder / "junit.xml")
+    _replace(files.json, to_json(reports))  # first: the data must survive whatever happens to the pictures
+    _replace(files.junit, junit.document(reports))
+    _replace(files.markdown, markdown.document(reports))
+    _replace(files.html, html.page(reports))
+    return files
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
