@@ -183,7 +183,8 @@ def assert_greedy_paired(on: npt.NDArray[np.bool_], off: npt.NDArray[np.bool_], 
         found = account.evidence("greedy")
         raise AssertionError(
             f"with speculation on, more prompts hold a token far below the reference's top: "
-            f"on only {account.on_only.tolist()}, off only {account.off_only.tolist()} of {len(on)} prompts for gaps {GAPS}; log10 e = {found.log10_e:.1f}"
+            f"on only {account.on_only.tolist()}, off only {account.off_only.tolist()} "
+            f"of {len(on)} prompts, for gaps above {GAPS}; log10 e = {found.log10_e:.1f}"
         )
     return account.log_e
 

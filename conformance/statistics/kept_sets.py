@@ -98,10 +98,12 @@ class TopP:
         before = np.maximum(ranked.up_to(inside, ranked.near_or_above) - own, 0)
         after = np.maximum(least.sum(axis=1, keepdims=True) - ranked.up_to(least, ranked.near_or_above), 0) + own
         core = up * before < self.mass * (up * before + down * after)
-        # possibly kept: the other way round
+        # possibly kept: the other way round; a token that could rank above y must stay level with it to stand among the others
         before = ranked.up_to(least, ranked.clearly_above)
-        after = np.maximum(inside.sum(axis=1, keepdims=True) - ranked.up_to(inside, ranked.clearly_above), 0)
-        possible = down * before < self.mass * (down * before + up * np.maximum(after, own))
+        place = np.broadcast_to(np.arange(own.shape[1]), own.shape)
+        level = ranked.up_to(sets.possible, place) - ranked.up_to(sets.possible, ranked.clearly_above)
+        below = np.maximum(inside.sum(axis=1, keepdims=True) - ranked.up_to(inside, place), own)
+        possible = down * before < self.mass * (down * before + up * (level * own + below))
         return replace(sets, core=sets.core & ranked.unsorted(core), possible=sets.possible & ranked.unsorted(possible))
 
 
