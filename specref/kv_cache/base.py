@@ -26,6 +26,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from specref.tree import TokenTree
+
 Rows = NDArray[Any]
 
 
@@ -65,7 +67,7 @@ class RowCache(ABC):
         self.entry_shape = tuple(entry_shape)
         self.dtype = np.dtype(dtype)
         self._length = 0
-        self._tree: tuple[int, ...] | None = None
+        self._tree: TokenTree | None = None
 
     @property
     def length(self) -> int:
@@ -75,19 +77,19 @@ class RowCache(ABC):
     def append(self, rows: ArrayLike, parents: Sequence[int] | None = None) -> None:
         """Add rows `[n, *entry_shape]`: to the sequence, or with `parents` `[n]` as a tree that waits for `gather`.
 
-        Raises ValueError for rows of another shape or kind, parents that are no tree, or while a tree waits;
+        Raises ValueError for rows of another shape or kind, parents that are no `TokenTree`, or while a tree waits;
         CacheFull when the rows do not fit.
         """
         if self._tree is not None:
             raise ValueError(f"a tree of {len(self._tree)} nodes waits at length {self.length}; gather(path) or rollback first")
         checked = _checked_rows(rows, self.entry_shape, self.dtype)
-        tree = None if parents is None else checked_parents(parents, len(checked))
+        tree = None if parents is None else TokenTree(tokens=range(len(checked)), parents=parents)
         self._check_room(len(checked))
         if tree is None:
             self._write(checked)
             self._length += len(checked)
         else:
-            self._hold(checked, tree)
+            self._hold(checked, tree.parents)
             self._tree = tree
 
     def rollback(self, length: int) -> None:
@@ -150,51 +152,31 @@ class RowCache(ABC):
         """Raise CacheFull unless `count` more rows fit."""
 
 
-def checked_parents(parents: Sequence[int], count: int) -> tuple[int, ...]:
-    """`parents` `[count]` as a tuple, if they describe a tree whose node 0 is the root and parents precede children.
+def checked_path(path: Sequence[int], tree: TokenTree) -> tuple[int, ...]:
+    """`path` as a tuple, if it leads from a child of the root downward, each node the parent of the next.
 
-    >>> checked_parents([-1, 0, 0, 1], 4)
-    (-1, 0, 0, 1)
-    >>> checked_parents([-1, 2, 0], 3)
-    Traceback (most recent call last):
-    ...
-    ValueError: node 1 has parent 2, which does not precede it; number parents before children
-    """
-    tree = tuple(operator.index(parent) for parent in parents)
-    if len(tree) != count:
-        raise ValueError(f"{len(tree)} parents for {count} rows; give one parent per row, the root's being -1")
-    if not tree or tree[0] != -1:
-        raise ValueError(f"parents {tree} have no root; row 0 must be the last committed token, with parent -1")
-    for node, parent in enumerate(tree[1:], start=1):
-        if not 0 <= parent < node:
-            raise ValueError(f"node {node} has parent {parent}, which does not precede it; number parents before children")
-    return tree
+    Raises ValueError for a node outside the tree and for a path that is not a branch of it.
 
-
-def checked_path(path: Sequence[int], parents: Sequence[int]) -> tuple[int, ...]:
-    """`path` as a tuple, if it leads from a child of the root (node 0) downward, each node the parent of the next.
-
-    >>> checked_path([1, 3], parents=(-1, 0, 0, 1))
+    >>> tree = TokenTree(tokens=[7, 1, 2, 3], parents=[-1, 0, 0, 1])
+    >>> checked_path([1, 3], tree)
     (1, 3)
-    >>> checked_path([2, 3], parents=(-1, 0, 0, 1))
+    >>> checked_path([2, 3], tree)
     Traceback (most recent call last):
     ...
-    ValueError: path (2, 3) is not in the tree: the parent of node 3 is 1, not 2; give one branch from the root down
+    ValueError: path (2, 3) is not in the tree: node 3 is reached by (1, 3); give one branch from the root's child down
     """
     nodes = tuple(operator.index(node) for node in path)
-    above = 0
     for node in nodes:
-        if not 1 <= node < len(parents):
+        if not 1 <= node < len(tree):
             raise ValueError(
-                f"path {nodes}: node {node} is outside 1..{len(parents) - 1}; leave out the root (it is always kept) "
+                f"path {nodes}: node {node} is outside 1..{len(tree) - 1}; leave out the root, which always stays, "
                 "and any padding"
             )
-        if parents[node] != above:
-            raise ValueError(
-                f"path {nodes} is not in the tree: the parent of node {node} is {parents[node]}, not {above}; "
-                "give one branch from the root down"
-            )
-        above = node
+    if nodes and nodes != tree.path(nodes[-1]):
+        raise ValueError(
+            f"path {nodes} is not in the tree: node {nodes[-1]} is reached by {tree.path(nodes[-1])}; "
+            "give one branch from the root's child down"
+        )
     return nodes
 
 
