@@ -142,27 +142,6 @@ def generate(
     return Generation(tokens, tuple(rounds))
 
 
-def finished(tokens: Tokens, max_tokens: int, eos: Sequence[int] = ()) -> bool:
-    """Whether the output is complete: full, or ended by one of `eos`.
-
-    >>> finished((4, 2), 8, eos=[2]), finished((4, 2), 8)
-    (True, False)
-    """
-    return len(tokens) >= max_tokens or bool(tokens and tokens[-1] in eos)
-
-
-def cut(emitted: Tokens, room: int, eos: Sequence[int] = ()) -> Tokens:
-    """The part of `emitted` that is kept: at most `room` tokens, and nothing after the first of `eos`.
-
-    >>> cut((4, 2, 7, 1), room=3), cut((4, 2, 7, 1), room=3, eos=[2])
-    ((4, 2, 7), (4, 2))
-    """
-    for index, token in enumerate(emitted[:room]):
-        if token in eos:
-            return emitted[: index + 1]
-    return emitted[:room]
-
-
 class _Checked:
     """A target at the border: each of its answers is checked to be a law before any rule sees it."""
 
