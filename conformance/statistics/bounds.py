@@ -21,41 +21,36 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from conformance.statistics.evidence import Floats, WrongUse
-
-MARKOV_EXPONENTS = np.geomspace(0.01, 10, 61)
-"""The exponents t over which the bound is minimised; the optimum is flat."""
+from conformance.statistics.planning import tokens_by_markov
 
 
 def markov_samples(
     fault: npt.ArrayLike, log_bets: npt.ArrayLike, weights: npt.ArrayLike, false_fail_rate: float, false_pass_rate: float
 ) -> float:
-    """Samples at which a mixture of J bets misses a fault with probability at most `false_pass_rate`; inf if it never
-    must win.
+    """Samples at which a mixture of J bets misses a fault at most this often; inf if none of the bets must win.
 
-    fault `[n, 1, X]`: laws of one observation under the fault, in n contexts that come in equal parts; log_bets `[n,
-    J, X]`: logarithms of the bets' factors; weights `[J]`. For bet j with weight w_j, L_j = ln(1/alpha) + ln(1/w_j):
+    fault `[n, 1 or J, X]`: laws of one observation (as each bet sees it) under the fault, in n contexts that come in
+    equal parts; log_bets `[n, J, X]`: logarithms of the bets' factors; weights `[J]`. For bet j with weight w_j, L_j = ln(1/alpha) + ln(1/w_j):
 
         n = min over j, t > 0 of (t L_j + ln(1/beta)) / (-mean ln sum_x fault(x) b_j(x)^-t)
 
     >>> import math
     >>> factors = np.log([[[1.5, .5]]])                          # a coin that shows heads 90%, bet at 3 to 1
-    >>> round(markov_samples([[[.9, .1]]], factors, [1.0], 1e-6, 1e-3), 1)
-    92.6
+    >>> markov_samples([[[.9, .1]]], factors, [1.0], 1e-6, 1e-3)
+    93.0
     """
     law, logs, w = np.asarray(fault, float), np.asarray(log_bets, float), np.asarray(weights, float)
     log_law = np.log(law, out=np.full(law.shape, -np.inf), where=law > 0)
-    stakes = -np.log(false_fail_rate) - np.log(w)
-    best = np.inf
-    for t in MARKOV_EXPONENTS:
-        rate = -logsumexp(np.where(np.isneginf(log_law), -np.inf, log_law - t * logs), axis=-1).mean(axis=0)
-        needed = np.divide(t * stakes - np.log(false_pass_rate), rate, out=np.full(len(w), np.inf), where=rate > 0)
-        best = min(best, float(needed.min()))
-    return best
+    target, miss = -np.log(false_fail_rate), float(-np.log(false_pass_rate))
+    found = []
+    for j, weight in enumerate(w):
+        own = log_law[:, min(j, law.shape[1] - 1)]
+        found.append(tokens_by_markov(own, logs[:, j], np.zeros(len(own)), float(target - np.log(weight)), miss))
+    return min((float(n) for n in found if n is not None), default=np.inf)
 
 
 def smallest_caught(caught: Callable[[float], bool], largest: float = 1.0) -> float:
-    """The smallest size in (0, `largest`] for which `caught(size)`, to 0.1%, found by bisection; inf if `largest` is
-    missed.
+    """The smallest size in (0, `largest`] for which `caught(size)`, to 0.1%; inf if `largest` is missed.
 
     `caught` must be monotone: once true, true for every larger size.
 

@@ -25,6 +25,11 @@ from conformance.statistics.kept_sets import Filter, Mask, kept_sets, outside
 from conformance.statistics.tolerance import LEAKS, recentred_ratio, worst_mean
 from conformance.statistics.wealth import BetMixture, log_threshold
 
+OUTLIER_RATE = 1e-7
+"""The registered rate of lawful tokens outside every kept set. eta is the largest error of at least a thousand
+positions, over all V logits; for a larger one to matter it must fall on a token at the edge, and that token, itself unlikely,
+must be drawn."""
+
 CUTS = (0.5, 0.9, 0.99)
 """How much of the last kept token's probability the edge bets take away."""
 
@@ -44,7 +49,7 @@ class TruncationBets:
         filters: Sequence[Filter],
         eta: float,
         tokens_planned: int,
-        outlier_rate: float = 1e-6,
+        outlier_rate: float = OUTLIER_RATE,
         joint: bool = False,
     ) -> None:
         if tokens_planned < 1 or not 0 < outlier_rate < 1:

@@ -21,7 +21,7 @@ from scipy.special import softmax
 from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.greedy import GAPS, paired_greedy, prompt_events
 from conformance.statistics.kept_sets import Filter, Mask, MinP, Temperature, TopK, TopP, outside
-from conformance.statistics.truncation import TruncationBets
+from conformance.statistics.truncation import OUTLIER_RATE, TruncationBets
 
 V = 128
 ALPHA = 1e-6
@@ -277,8 +277,8 @@ def main() -> None:
     say(noise)
     command = "python -m conformance.studies.null_streams" + " --long" * given.long + f" --seed {seed}"
     sections = [
-        f"Correct engines: V = {V}, streams of {tokens:,} tokens looked at after every token, alarm at e >= 1e6 (ln e >= 13.8), "
-        "eta = 6 sigma, outlier rate 1e-6.",
+        f"Correct engines: V = {V}, streams of {tokens:,} tokens looked at after every token, alarm at e >= 1e6 "
+        f"(ln e >= 13.8), eta = 6 sigma, outlier rate {OUTLIER_RATE:g}.",
         nulls,
         "Faults through the same tolerance: median tokens to an alarm at 1e-6 (a dash: not within 100,000).",
         seen,
