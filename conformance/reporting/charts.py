@@ -1,4 +1,4 @@
-"""The four pictures of a mode, each with one sentence for a reader without statistics and a description for one who cannot see it.
+"""The four pictures of a mode, each with a sentence for readers without statistics and a description to be read aloud.
 
 `charts` draws those that the mode has data for.
 """
@@ -15,7 +15,6 @@ from conformance.reporting.text import about, count, evidence, number, one_line,
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TOKENS_SHOWN = 10
 POINTS_SHOWN = 160
@@ -65,7 +64,7 @@ def _pit(mode: ModeReport, identity: str) -> Chart | None:
     )
     sizes = "; ".join(f"order {order}: {number(largest[order], 3)}, band ±{number(half, 3)}" for order, _, half in curves)
 
-    def paint(figure: Figure, axes: Axes) -> None:
+    def paint(axes: Axes) -> None:
         half_widths = sorted({half for _, _, half in curves})
         for half in half_widths:
             axes.axhspan(-100 * half, 100 * half, color=svg.BAND, alpha=1 / len(half_widths), linewidth=0)
@@ -73,16 +72,18 @@ def _pit(mode: ModeReport, identity: str) -> Chart | None:
         for (order, points, _), (colour, line) in zip(curves, _LINES):
             axes.plot([x for x, _ in points], [100 * y for _, y in points], line, color=colour, label=order)
         reach = 115 * max([*largest.values(), *half_widths])
-        axes.set(xlim=(0, 1), ylim=(-reach, reach), xlabel="rank of the emitted token among all", ylabel="percentage points")
+        axes.set(xlim=(0, 1), ylim=(-reach, reach), xlabel="place of the emitted token", ylabel="percentage points")
         axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])
-        _below(figure, axes)
+        _legend_above(axes)
 
     return Chart(
-        "Does every rank come as often as it should?",
-        "Each token is ranked by what the target expects, in several orders; for a correct engine all ranks are equally frequent, "
-        "the lines stay near zero, and only chance moves them within the shaded band.",
+        "Is every place filled as often as it should be?",
+        "Each token is turned into its place, from 0 to 1, in what the target expects; a correct engine fills all places "
+        "evenly, so the lines, one per order of the vocabulary, stay near zero and chance rarely takes them out of the band.",
         seen,
-        svg.draw(paint, identity, "Ranks of the emitted tokens against the even line", f"{seen} Largest departure by {sizes}."),
+        svg.draw(
+            paint, identity, "Places of the emitted tokens, against an even spread", f"{seen} Largest departure by {sizes}."
+        ),
     )
 
 
@@ -91,9 +92,9 @@ def _frequencies(mode: ModeReport, identity: str) -> Chart | None:
     if not rows:
         return None
     farthest = max(rows, key=lambda row: abs(row[1] - row[2]))
-    seen = f"Farthest apart: {farthest[0]} with {farthest[1]:.2%} observed and {farthest[2]:.2%} expected."
+    seen = f"Farthest apart: “{farthest[0]}” with {farthest[1]:.2%} observed and {farthest[2]:.2%} expected."
 
-    def paint(figure: Figure, axes: Axes) -> None:
+    def paint(axes: Axes) -> None:
         places = range(len(rows))
         axes.barh(places, [100 * row[2] for row in rows], 0.62, color=svg.BAND, label="expected")
         axes.plot([100 * row[1] for row in rows], places, "o", color=svg.FIRST, markersize=5, label="observed")
@@ -103,13 +104,13 @@ def _frequencies(mode: ModeReport, identity: str) -> Chart | None:
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("% of all tokens")
-        _below(figure, axes)
+        _legend_above(axes)
 
     described = "; ".join(f"{name}: {observed:.2%} observed, {expected:.2%} expected" for name, observed, expected in rows)
     return Chart(
         "Does every token come as often as it should?",
         "The bar is how often the target model would write a token, the dot how often the engine wrote it; "
-        "shown are the most frequent tokens and those that differ most.",
+        "shown are the most frequent and those that differ most.",
         seen,
         svg.draw(paint, identity, "Observed against expected token frequencies", described),
     )
@@ -138,19 +139,27 @@ def _lengths(mode: ModeReport, identity: str) -> Chart | None:
     observed = [length / rounds for length in mode.accepted_lengths]
     total = math.fsum(mode.accepted_lengths_theory)
     theory = [length / total for length in mode.accepted_lengths_theory] if total > 0 else []
+    told = (
+        "The bar is how often the declared rule would keep so many drafts of a round, the dot how often the engine did."
+        if theory
+        else "How often a round kept so many of its drafts; without a theory for this rule it tests nothing."
+    )
     mean = math.fsum(i * share for i, share in enumerate(observed))
     seen = f"On average {mean:.2f} drafts accepted in {count(rounds)} rounds"
     seen += f"; the declared rule gives {math.fsum(i * share for i, share in enumerate(theory)):.2f}." if theory else "."
 
-    def paint(figure: Figure, axes: Axes) -> None:
-        axes.bar(range(len(observed)), [100 * share for share in observed], 0.62, color=svg.BAND, label="observed")
+    def paint(axes: Axes) -> None:
+        percent = [100 * share for share in observed]
         if theory:
-            axes.plot(range(len(theory)), [100 * share for share in theory], "_", color=svg.FIRST, markersize=22, mew=2, label="theory")
+            axes.bar(range(len(theory)), [100 * share for share in theory], 0.62, color=svg.BAND, label="theory")
+            axes.plot(range(len(percent)), percent, "o", color=svg.FIRST, markersize=6, label="observed")
+            _legend_above(axes)
+        else:
+            axes.bar(range(len(percent)), percent, 0.62, color=svg.FIRST, alpha=0.6)
         axes.set_xticks(range(max(len(observed), len(theory))))
         axes.set_xlabel("drafts accepted in a round")
         axes.set_ylabel("% of rounds")
         axes.set_ylim(bottom=0)
-        _below(figure, axes)
 
     described = "; ".join(
         f"{i} accepted: {share:.1%} of rounds" + (f", {theory[i]:.1%} by theory" if i < len(theory) else "")
@@ -158,8 +167,7 @@ def _lengths(mode: ModeReport, identity: str) -> Chart | None:
     )
     return Chart(
         "How many drafts are accepted?",
-        "The bar is how often a round kept so many of the drafts"
-        + (", the line how often the declared rule would." if theory else "; no theory is known for this rule, so this is no test."),
+        told,
         seen,
         svg.draw(paint, identity, "Accepted drafts per round", f"{seen} {described}."),
     )
@@ -172,17 +180,20 @@ def _growth(mode: ModeReport, alpha: float, identity: str) -> Chart | None:
     alarm = -math.log10(alpha)
     crossing = next((n for n, value in points if value >= alarm), None)
     last = f"{evidence(points[-1][1])} after {about(points[-1][0])} tokens"
-    seen = f"Reaches the alarm at {about(crossing)} tokens; {last}." if crossing is not None else f"Never reaches the alarm: {last}."
+    reached = "Never reaches the alarm:" if crossing is None else f"Reaches the alarm at {about(crossing)} tokens;"
+    seen = f"{reached} {last}."
 
-    def paint(figure: Figure, axes: Axes) -> None:
+    def paint(axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         path = [(0, 0.0), *points] if points[0][0] > 0 else points
+        low, high = min(-1.0, *(value for _, value in path)), max(alarm, *(value for _, value in path))
         axes.axhline(0, color=svg.MUTED, linewidth=0.8)
         axes.axhline(alarm, color=svg.ALARM, linewidth=1.2, linestyle=(0, (5, 3)))
-        axes.annotate("alarm", (1, alarm), (0, 4), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", color=svg.ALARM)
+        axes.text(
+            0.99, alarm + 0.015 * (high - low), "alarm", transform=axes.get_yaxis_transform(), ha="right", color=svg.ALARM
+        )
         axes.plot([n for n, _ in path], [value for _, value in path], "-", color=svg.FIRST, marker="o", markersize=3.5)
-        low, high = min(-1.0, *(v for _, v in path)), max(alarm, *(v for _, v in path))
         axes.set_ylim(low - 0.06 * (high - low), high + 0.16 * (high - low))
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -190,7 +201,6 @@ def _growth(mode: ModeReport, alpha: float, identity: str) -> Chart | None:
         axes.set_xlabel("tokens judged")
         axes.set_ylabel("evidence (powers of ten)")
         axes.grid(axis="y")
-        axes.set_axisbelow(True)
 
     return Chart(
         "How does the evidence grow?",
@@ -208,7 +218,5 @@ def _short(n: float) -> str:
     return f"{n:.0f}"
 
 
-def _below(figure: Figure, axes: Axes) -> None:
-    """A legend in one row above the axes, and a light grid behind the marks."""
+def _legend_above(axes: Axes) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, borderaxespad=0.2, columnspacing=1.4, handlelength=1.6)
-    axes.set_axisbelow(True)

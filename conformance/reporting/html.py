@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -58,6 +60,11 @@ def _kind(verdict: Verdict) -> str:
     return verdict.value.replace(" ", "-")
 
 
+def _fine(sentence: str) -> str:
+    """Typographic apostrophes, and requirement ids that are not broken at their hyphen."""
+    return re.sub(r"\b([A-Z]+)-(?=\d)", "\\1\N{NON-BREAKING HYPHEN}", sentence.replace("'", "’"))
+
+
 def _counts(findings: Iterable[Finding]) -> list[tuple[Verdict, int]]:
     verdicts = [finding.verdict for finding in findings]
     return [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
@@ -82,6 +89,8 @@ def _environment() -> Environment:
         evidence=text.evidence,
         duration=text.duration,
         one_in=text.one_in,
+        fine=_fine,
+        alarm=lambda alpha: f"{-math.log10(alpha):.3g}",
         kind=_kind,
         drawing=lambda chart: Markup(chart.drawing),  # made by us from an XML tree: every text in it is escaped
     )

@@ -29,7 +29,7 @@ def document(reports: Iterable[EngineReport]) -> str:
 def _suite(report: EngineReport) -> TestSuite:
     suite = TestSuite(wording.name(report))
     suite.timestamp = one_line(report.started)
-    settings = {"level": report.level, "alpha": report.alpha, "seed": report.seed, "target": report.target, "draft": report.draft}
+    settings = {name: getattr(report, name) for name in ("level", "alpha", "seed", "target", "draft")}
     for key, value in {**settings, "log10 evidence": evidence(report.log10_evidence), **report.environment}.items():
         suite.append(Property(one_line(key), one_line(value)))
     suite.add_testcases([_case(finding, wording.name(report)) for finding in report.findings])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
 from conformance.reporting import wording
-from conformance.reporting.text import about, count, duration, evidence, number, one_line, probability
+from conformance.reporting.text import about, count, duration, evidence, one_line
 
 LIMIT = 60_000
 """Characters; a pull-request comment may hold 65,536."""
@@ -68,7 +68,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
     yield f"\n### {prose(wording.name(report))}\n"
     yield prose(f"Level {report.level}, target {report.target}, draft {report.draft}; {wording.tested(report)}", 600)
     yield ""
-    yield from (f"- {sentence}" for sentence in wording.guarantee(report))
+    yield from (f"- {about_what}: {sentence}" for about_what, sentence in wording.guarantee(report))
     yield from _violations(report)
     if tables:
         yield from _judged(report)
@@ -115,18 +115,8 @@ def _rows(finding: Finding) -> Iterable[str]:
         evidence(finding.log10_evidence),
         prose(finding.detects, 200),
     )
-    for statistic in finding.statistics:
-        df = "–" if statistic.degrees_of_freedom is None else count(statistic.degrees_of_freedom)
-        yield _row(
-            *("", ""),
-            prose(statistic.name, 80),
-            count(statistic.n),
-            number(statistic.statistic),
-            df,
-            probability(statistic.p),
-            evidence(statistic.log10_evidence),
-            prose(statistic.detects, 200),
-        )
+    for row in finding.statistics:
+        yield _row("", "", prose(wording.statistic_name(row)), *wording.statistic_cells(row), prose(row.detects, 200))
 
 
 def _row(*cells: str) -> str:
@@ -136,7 +126,7 @@ def _row(*cells: str) -> str:
 def _not_tested(report: EngineReport) -> Iterable[str]:
     groups = wording.not_tested(report)
     if groups:
-        yield "\n**Not tested, and why**\n"
+        yield "\n**Not tested or not finished, and why**\n"
     for verdict, reason, where in groups[:30]:
         places = "; ".join(f"{code(requirement)} ({', '.join(map(prose, modes))})" for requirement, modes in where)
         yield f"- {wording.SYMBOLS[verdict]} {verdict}: {places}. {prose(reason)}"

@@ -66,7 +66,7 @@ _COLOUR = re.compile("|".join(VARIABLES))
 
 
 def draw(paint: Callable[..., None], identity: str, title: str, description: str) -> str:
-    """An inline ``<svg>`` of what ``paint(figure, axes)`` draws; ``title`` and ``description`` are read to those who don't see it."""
+    """An inline ``<svg>`` of what ``paint(axes)`` draws; ``title`` and ``description`` are read aloud."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -74,7 +74,8 @@ def draw(paint: Callable[..., None], identity: str, title: str, description: str
         warnings.filterwarnings("ignore", message="Glyph")  # the page's fonts draw the text, not matplotlib's
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
         axes = figure.add_subplot()
-        paint(figure, axes)
+        axes.set_axisbelow(True)
+        paint(axes)
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
@@ -98,15 +99,15 @@ def _inline(svg: str, identity: str, title: str, description: str) -> str:
         if element.tag != "text":
             element.text = None
         element.tail = None
-    _drop_empty(tree)
+    for key in ("width", "height", "version"):
+        tree.attrib.pop(key, None)
+    _flatten(tree)
     _announce(tree, identity, title, description)
     return ElementTree.tostring(tree, encoding="unicode")
 
 
 def _attribute(key: str, value: str, identity: str, used: set[str]) -> str | None:
     """The attribute as the page wants it, or None to leave it out."""
-    if key in ("width", "height", "version"):
-        return None
     if key == "id":
         return f"{identity}-{value}" if value in used else None
     if key == "transform" and value.startswith("rotate(-0 "):
@@ -119,11 +120,15 @@ def _attribute(key: str, value: str, identity: str, used: set[str]) -> str | Non
     return _NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), " ".join(value.split()))
 
 
-def _drop_empty(element: ElementTree.Element) -> None:
+def _flatten(element: ElementTree.Element) -> None:
+    """Puts the content of groups that say nothing in their place."""
     for child in list(element):
-        _drop_empty(child)
+        _flatten(child)
         if child.tag in ("g", "defs") and not len(child):
             element.remove(child)
+        elif child.tag == "g" and not child.attrib:
+            place = list(element).index(child)
+            element[place : place + 1] = list(child)
 
 
 def _announce(tree: ElementTree.Element, identity: str, title: str, description: str) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
 from conformance.reporting import wording
-from conformance.reporting.text import about, count, duration, evidence, number, one_line, plural, probability
+from conformance.reporting.text import about, count, duration, evidence, one_line, plural
 
 STYLES = {
     Verdict.CONFORMS: "green",
@@ -34,8 +34,8 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
     for report in reports:
         console.print()
         console.print(_headline(report))
-        for sentence in wording.guarantee(report):
-            console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
+        for about_what, sentence in wording.guarantee(report):
+            console.print(Padding(Text(f"{about_what}: {sentence}", style="dim"), (0, 0, 0, 2)))
         if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
             console.print(_table(report))
         _print_violations(report, console)
@@ -49,13 +49,14 @@ def summary_line(report: EngineReport) -> Text:
     text = Text(f"{wording.SYMBOLS[report.verdict]} {report.verdict}", style=STYLES[report.verdict])
     text.append(f" {wording.name(report)}", style="bold")
     counts = {verdict: len(wording.with_verdict(report, verdict)) for verdict in Verdict}
-    parts = [f"{n} {verdict}" for verdict, n in counts.items() if n]
+    parts = [f"{n} × {verdict}" for verdict, n in counts.items() if n]
     violated = dict.fromkeys(one_line(f.requirement, 40) for f in wording.with_verdict(report, Verdict.VIOLATES))
     if violated:
         parts.insert(0, ", ".join(violated))
     if report.log10_evidence is not None:
         parts.append(f"log10 evidence {evidence(report.log10_evidence)}")
-    parts.append(f"{about(wording.tokens_judged(report))} tokens in {duration(report.seconds)}")
+    tokens = wording.tokens_judged(report)
+    parts.append((f"{about(tokens)} tokens in " if tokens else "") + duration(report.seconds))
     text.append(": " + " · ".join(parts), style="default")
     return text
 
@@ -63,7 +64,9 @@ def summary_line(report: EngineReport) -> Text:
 def _headline(report: EngineReport) -> Text:
     style = STYLES[report.verdict]
     return Text.assemble(
-        (wording.SYMBOLS[report.verdict] + " ", style), (wording.name(report), "bold"), " ", (wording.verdict_sentence(report), style)
+        (f"{wording.SYMBOLS[report.verdict]} ", style),
+        (f"{wording.name(report)} ", "bold"),
+        (wording.verdict_sentence(report), style),
     )
 
 
@@ -90,17 +93,8 @@ def _finding_cells(finding: Finding) -> list[Text]:
 
 
 def _statistic_cells(row: Statistic) -> list[Text]:
-    cells = (
-        "",
-        count(row.n),
-        number(row.statistic),
-        "–" if row.degrees_of_freedom is None else count(row.degrees_of_freedom),
-        probability(row.p),
-        evidence(row.log10_evidence),
-        one_line(row.detects, 200),
-    )
-    holder = f" (held by {one_line(row.holder, 60)})" if row.holder else ""
-    return [Text(f"  {one_line(row.name, 60)}{holder}", style="dim"), *(Text(cell, style="dim") for cell in cells)]
+    cells = (f"  {wording.statistic_name(row)}", "", *wording.statistic_cells(row), one_line(row.detects, 200))
+    return [Text(cell, style="dim") for cell in cells]
 
 
 def _print_violations(report: EngineReport, console: Console) -> None:
@@ -119,7 +113,7 @@ def _print_violations(report: EngineReport, console: Console) -> None:
 def _print_not_tested(report: EngineReport, console: Console) -> None:
     groups = wording.not_tested(report)
     if groups:
-        console.print(Text("  Not tested, and why", style="bold"))
+        console.print(Text("  Not tested or not finished, and why", style="bold"))
     for verdict, reason, where in groups:
         places = "; ".join(f"{requirement} ({', '.join(modes[:4])}{_more(len(modes) - 4)})" for requirement, modes in where)
         text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")

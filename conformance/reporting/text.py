@@ -101,11 +101,11 @@ def plural(n: int, noun: str, nouns: str = "") -> str:
     return f"{count(n)} {noun if n == 1 else nouns or noun + 's'}"
 
 
-def number(x: float | None, figures: int = 4) -> str:
-    """A statistic to four figures, never with an exponent where it can be read without one.
+def number(x: float | None, figures: int = 3) -> str:
+    """A statistic to three figures, never with an exponent where it can be read without one.
 
-    >>> number(1234.56), number(0.0012345), number(41.2), number(None), number(2.5e-7)
-    ('1,235', '0.001234', '41.20', '–', '2.500 × 10⁻⁷')
+    >>> number(1234.56), number(0.0012345), number(41.26), number(None), number(2.5e-7)
+    ('1,235', '0.00123', '41.3', '–', '2.50 × 10⁻⁷')
     """
     if x is None or math.isnan(x):
         return "–"
@@ -128,11 +128,11 @@ def probability(p: float | None) -> str:
     """A p-value to two figures.
 
     >>> probability(0.4231), probability(3.14e-9), probability(1.0), probability(0.0), probability(None)
-    ('0.42', '3.1 × 10⁻⁹', '1', '0', '–')
+    ('0.42', '3.1 × 10⁻⁹', '1.00', '< 10⁻³⁰⁷', '–')
     """
-    if p is not None and p in (0.0, 1.0):
-        return f"{p:.0f}"
-    return number(p, figures=2) if p is None or p < 0.995 else "1.00"
+    if p == 0:
+        return "< 10⁻³⁰⁷"  # below what a float can hold
+    return "1.00" if p is not None and p >= 0.995 else number(p, figures=2)
 
 
 def one_in(rate: float) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from itertools import groupby
 
-from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Verdict
-from conformance.reporting.text import about, count, evidence, one_in, one_line, plural
+from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict
+from conformance.reporting.text import about, count, evidence, number, one_in, one_line, plural, probability
 from conformance.requirements import BY_ID
 
 POWER = "99.9%"
@@ -37,7 +37,7 @@ MEANINGS = {
 }
 
 FAMILIES = {
-    "LAW": "The engine does not write what the target model alone would write: some words come too often and others too rarely.",
+    "LAW": "The engine does not write what the target alone would write: some words come too often, others too rarely.",
     "GREEDY": "At temperature 0 the engine emitted a token that is not the target model's first choice.",
     "TREE": "The tree of drafts is not checked as the model would read each of its branches alone.",
     "KV": "After a round the cache does not hold what the model would have computed from the accepted text.",
@@ -150,35 +150,30 @@ def _listed(words: Iterable[str], limit: int = 4) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else ""
 
 
-def guarantee(report: EngineReport) -> list[str]:
-    """The sentences of the guarantee that hold for what was run, and no others."""
+def guarantee(report: EngineReport) -> list[tuple[str, str]]:
+    """The guarantee, as (about what, sentence): the parts of it that hold for what was run, and no others."""
     statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
-    planned = [f for f in statistical if f.verdict is Verdict.CONFORMS]
-    exact = [f for f in with_verdict(report, Verdict.CONFORMS) if f.alpha is None]
+    conforming = with_verdict(report, Verdict.CONFORMS)
     said = []
     if statistical:
-        said.append(
-            "False alarms: an engine whose law is within the stated tolerance of the reference trips the statistical gate with "
-            f"probability at most {one_in(report.alpha)}."
-        )
-    if planned:
-        said.append(f"Power: any of the faults listed below, at that size or larger, would have been caught with probability at least {POWER}.")
-    if exact:
-        said.append("Checks without chance look at every place they are given; what they look for, they see.")
+        gate = "An engine whose law is within the stated tolerance of the reference trips the statistical gate with probability"
+        said.append(("False alarms", f"{gate} at most {one_in(report.alpha)}."))
+    if any(f.alpha is not None and f.detects for f in conforming):
+        power = f"would have been caught with probability at least {POWER}"
+        said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
     if any(f.verdict is Verdict.INCONCLUSIVE for f in statistical):
-        said.append("Undecided checks promise nothing: an early stop can only ever prove a violation.")
-    if planned or exact:
-        said.append("Nothing is claimed about smaller faults, about other settings, or about what was not tested.")
-    return said or ["Nothing was judged, so nothing is promised."]
+        said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
+    if conforming:
+        said.append(("Not claimed", "Nothing is said about smaller faults, other settings, or what was not tested."))
+    return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
 
 
 def caught(report: EngineReport) -> list[tuple[str, list[str]]]:
-    """What would have been caught, each with the modes where that holds. Conforming findings only."""
+    """The smallest faults that the conforming checks would have caught, each with the modes where that holds."""
     found: dict[str, list[str]] = {}
     for finding in with_verdict(report, Verdict.CONFORMS):
         if finding.detects:
-            chance = "" if finding.alpha is None else f" (probability at least {POWER})"
-            found.setdefault(one_line(finding.detects, 240) + chance, []).append(mode_name(finding.mode))
+            found.setdefault(one_line(finding.detects, 240), []).append(mode_name(finding.mode))
     return [(what, list(dict.fromkeys(modes))) for what, modes in found.items()]
 
 
@@ -190,7 +185,8 @@ def tested(report: EngineReport) -> str:
     requirements, modes = {f.requirement for f in judged}, {f.mode for f in judged}
     tokens = tokens_judged(report)
     amount = f", on {about(tokens)} tokens" if tokens else ""
-    return f"{plural(len(requirements), 'requirement')} in {plural(len(modes), 'mode')}: {plural(len(judged), 'result')}{amount}."
+    where = f"{plural(len(requirements), 'requirement')} in {plural(len(modes), 'mode')}"
+    return f"{where}: {plural(len(judged), 'result')}{amount}."
 
 
 def not_tested(report: EngineReport) -> list[tuple[Verdict, str, list[tuple[str, list[str]]]]]:
@@ -214,7 +210,8 @@ def amount(finding: Finding) -> str:
     if not finding.n and not finding.planned:
         return "–"
     unit = one_line(finding.unit, 30)
-    return f"{count(finding.n)} of {count(finding.planned)} {unit}" if finding.planned > finding.n else f"{count(finding.n)} {unit}"
+    planned = f" of {count(finding.planned)}" if finding.planned > finding.n else ""
+    return f"{count(finding.n)}{planned} {unit}"
 
 
 def evidence_in_words(log10: float | None, alpha: float) -> str:
@@ -222,5 +219,16 @@ def evidence_in_words(log10: float | None, alpha: float) -> str:
     if log10 is None:
         return "No statistical evidence was gathered."
     alarm = -math.log10(alpha)
-    against = "an alarm" if log10 >= alarm else "no alarm"
-    return f"Evidence against the engine: {evidence(log10)} on a scale where {alarm:.3g} is an alarm ({against})."
+    against = "is an alarm, and this is one" if log10 >= alarm else "would be an alarm"
+    return f"Evidence against the engine, in powers of ten: {evidence(log10)}; {alarm:.3g} {against}."
+
+
+def statistic_cells(row: Statistic) -> tuple[str, str, str, str, str]:
+    """n, statistic, degrees of freedom, p and log10 evidence as every table shows them."""
+    df = "–" if row.degrees_of_freedom is None else count(row.degrees_of_freedom)
+    return count(row.n), number(row.statistic), df, probability(row.p), evidence(row.log10_evidence)
+
+
+def statistic_name(row: Statistic) -> str:
+    """The check's name, with the bet that holds most of its wealth."""
+    return f"{one_line(row.name, 60)}, largest bet: {one_line(row.holder, 60)}" if row.holder else one_line(row.name, 60)
