@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -18,7 +18,8 @@ from specref.draft import Draft
 from specref.laws import Law, one_hot
 from specref.models import LanguageModel, Tokens
 from specref.proof.instances import Instance
-from specref.rules import Rule, chain
+from specref.rules import Rule, block, chain, tree
+from specref.tree import TokenTree
 
 Draw: TypeAlias = Callable[[Chance], Draft]
 Drafting: TypeAlias = Callable[[Instance, Tokens, int], Sequence[Draw]]
@@ -84,6 +85,50 @@ def every_chain(instance: Instance, context: Tokens, room: int) -> Sequence[Draw
     return [partial(_the_same, Draft.chosen(chosen)) for chosen in tokens]
 
 
+def tree_with_replacement(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """A tree whose siblings are drawn independently from one law."""
+    next_law = partial(_after, instance.drafter, context)
+    return [partial(Draft.drawn_tree, next_law, _root(context), instance.shape, replacement=True)]
+
+
+def tree_without_replacement(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """A tree each of whose nodes is drawn from what its elder siblings left."""
+    next_law = partial(_after, instance.drafter, context)
+    return [partial(Draft.drawn_tree, next_law, _root(context), instance.shape, replacement=False)]
+
+
+def some_trees(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """Trees of tokens chosen at random, siblings with one token among them."""
+    return [partial(_the_same, draft) for draft in _chosen_trees(instance, context, distinct=False)]
+
+
+def some_distinct_trees(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
+    """Trees of tokens chosen at random, siblings all different; where siblings outnumber the tokens, some are left out."""
+    return [partial(_the_same, draft) for draft in _chosen_trees(instance, context, distinct=True)]
+
+
+def _chosen_trees(instance: Instance, context: Tokens, distinct: bool, count: int = 24) -> Iterator[Draft]:
+    rng = random.Random(f"{instance.seed}|{context}|{instance.shape}")
+    V = instance.target.vocabulary
+    for _ in range(count):
+        paths: dict[int, Tokens] = {0: ()}
+        for node, parent in enumerate(instance.shape):
+            if parent in paths:
+                taken = [path[-1] for path in paths.values() if path[:-1] == paths[parent] and path]
+                free = [token for token in range(V) if not distinct or token not in taken]
+                if free:
+                    paths[node] = (*paths[parent], rng.choice(free))
+        place = {node: new for new, node in enumerate(paths)}
+        parents = [-1, *(place[instance.shape[node]] for node in paths if node)]
+        drafted = TokenTree([_root(context), *(path[-1] for path in paths.values() if path)], parents)
+        yield Draft.chosen(drafted.tokens, drafted)
+
+
+def _root(context: Tokens) -> int:
+    """The last committed token (any token where there is none yet: no rule looks at it)."""
+    return context[-1] if context else 0
+
+
 def one_of(draws: Sequence[Draw], *key: object) -> Draw:
     """One of the ways to draft, found from `key` alone: what a deterministic drafter does."""
     return draws[random.Random(repr(key)).randrange(len(draws))]
@@ -103,6 +148,14 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("token_matching", "chain", chain.token_matching, every_chain),
     Subject("one_hot_ratio", "chain", chain.one_hot_ratio, every_chain),
     Subject("greedy", "chain", chain.greedy, every_chain, follows=PlainGreedy),
+    Subject("block", "chain", block.block, drawn_chain),
+    Subject("greedy on a tree", "tree", tree.greedy, some_trees, follows=PlainGreedy),
+    Subject("sequential_one_hot", "tree", tree.sequential_one_hot, some_trees),
+    Subject("target_only", "tree", tree.target_only, some_distinct_trees),
+    Subject("recursive_rejection, siblings with replacement", "tree", tree.recursive_rejection, tree_with_replacement),
+    Subject("recursive_rejection, siblings without replacement", "tree", tree.recursive_rejection, tree_without_replacement),
+    Subject("traversal, siblings with replacement", "tree", tree.traversal, tree_with_replacement),
+    Subject("traversal, siblings without replacement", "tree", tree.traversal, tree_without_replacement),
 )
 """Every rule of the reference, in the order in which it is proven."""
 
