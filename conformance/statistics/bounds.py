@@ -30,7 +30,8 @@ def markov_samples(
     """Samples at which a mixture of J bets misses a fault at most this often; inf if none of the bets must win.
 
     fault `[n, 1 or J, X]`: laws of one observation (as each bet sees it) under the fault, in n contexts that come in
-    equal parts; log_bets `[n, J, X]`: logarithms of the bets' factors; weights `[J]`. For bet j with weight w_j, L_j = ln(1/alpha) + ln(1/w_j):
+    equal parts; log_bets `[n, J, X]`: logarithms of the bets' factors; weights `[J]`. For bet j
+    with weight w_j, L_j = ln(1/alpha) + ln(1/w_j):
 
         n = min over j, t > 0 of (t L_j + ln(1/beta)) / (-mean ln sum_x fault(x) b_j(x)^-t)
 

@@ -103,6 +103,18 @@ def centred_eta(sigma: float) -> float:
     return 4 * sigma**2
 
 
+def law_range(law: npt.ArrayLike, eta: float) -> tuple[Floats, Floats]:
+    """The smallest and largest probability of each token over logit errors |xi| <= eta: odds times exp(-+2 eta); any shape.
+
+    >>> low, high = law_range([.5, .5, 0., 1.], .1)
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.45, 0.45, 0.0, 1.0], [0.55, 0.55, 0.0, 1.0])
+    """
+    p = np.asarray(law, float)
+    small, large = p * np.exp(-2 * eta), p * np.exp(2 * eta)
+    return small / (small + 1 - p), large / (large + 1 - p)
+
+
 def worst_mean(law: npt.ArrayLike, payoff: npt.ArrayLike, eta: float | npt.ArrayLike) -> Floats:
     """The largest mean of `payoff [..., V]` over all logit errors |xi| <= eta on `law [..., V]`; shape `[...]`.
 
