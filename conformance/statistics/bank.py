@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.statistics.bets import STANDARD_BETS, Bet
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, law_rows, log_mean_exp
-from conformance.statistics.rows import Rows
+from conformance.statistics.rows import Emitted, Rows
 
 Deflator = Callable[[Floats, Floats], Floats]
 """``(p [n, V], b [n, V]) -> M [n]``: the exact worst mean of a bet over the laws that count as correct."""
@@ -75,14 +75,14 @@ class FaultBank:
         where p was rescored it may be the edge of a truncation. ``deflate`` divides each bet by its exact worst mean
         under a composite null; it costs a whole table per bet.
         """
-        p_token = np.take_along_axis(rows.p, tokens[:, None], axis=1)[:, 0]
-        possible = p_token > 0
-        safe = np.where(possible, p_token, 1.0)
+        emitted = Emitted(tokens, rows)
+        possible = emitted.p[:, 0] > 0
+        safe = np.where(possible, emitted.p[:, 0], 1.0)
         out = np.empty((len(tokens), len(self)))
         column = 0
         for bet in self.bets:
             if deflate is None:
-                ratio = bet.at_tokens(tokens, rows) / safe
+                ratio = bet.at_tokens(emitted, rows) / safe
                 for size in bet.sizes:
                     out[:, column] = (1 - size) + size * ratio
                     column += 1
@@ -90,7 +90,7 @@ class FaultBank:
             table = bet.table(rows) / np.where(rows.p > 0, rows.p, np.inf)
             for size in bet.sizes:
                 values = (1 - size) + size * table
-                out[:, column] = np.take_along_axis(values, tokens[:, None], axis=1)[:, 0] / deflate(rows.p, values)
+                out[:, column] = emitted.of(values)[:, 0] / deflate(rows.p, values)
                 column += 1
         np.log(out, out=out)
         if not possible.all():

@@ -71,11 +71,10 @@ class StrataCheck(Check):
         if label is None:
             return
         label = np.minimum(label, self.strata - 1)
-        chosen = label >= 0
         # A product with the one-hot labels: one pass, where np.add.at would take a hundred times as long.
-        member = (label[chosen, None] == np.arange(self.strata)).astype(np.float64)
-        self.sums["log_wealth"] += member.T @ scored.log_bets[chosen]
-        self.sums["n"] += np.bincount(label[chosen], minlength=self.strata)
+        member = (label == np.arange(self.strata)[:, None]).astype(np.float64)
+        self.sums["log_wealth"] += member @ scored.log_bets
+        self.sums["n"] += np.bincount(label[label >= 0], minlength=self.strata)
 
     def evidence(self) -> Evidence:
         """The mean over strata of each one's mixture over bets."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from conformance.statistics import fault_laws
 from conformance.statistics.evidence import Floats, Ints, WrongUse
-from conformance.statistics.rows import TILTS, Rows
+from conformance.statistics.rows import TILTS, Emitted, Rows
 
 Law = Callable[[Floats, Floats], Floats]
 Formula = Callable[[Floats, Floats, Ints, Rows], Floats]
@@ -28,20 +27,21 @@ class Bet:
     """An alternative law and the sizes at which money is put on it.
 
     ``law(p, q)``       ``[n, V], [n, V] -> [n, V]``: the law under the fault, row by row.
-    ``at(tokens, rows)`` the same at the tokens ``[n, 1]`` only, where that is cheaper; None: read from the table.
+    ``at(emitted, rows)`` the same at the emitted tokens only, ``[n, 1]``, where that is cheaper; None: read from the table.
     ``needs_q``          False for a law of p alone, which can be bet on where no draft or proxy law is known.
     ``family``           "leak", "temperature", "fault", ...: reports group by it.
 
     >>> uniform = Bet("uniform", lambda p, q: np.full_like(p, 1 / p.shape[1]))
     >>> p = np.array([[0.5, 0.25, 0.25]])
-    >>> uniform.at_tokens(np.array([0]), Rows(p, p)).round(3)
+    >>> rows = Rows(p, p)
+    >>> uniform.at_tokens(Emitted(np.array([0]), rows), rows).round(3)
     array([0.333])
     """
 
     name: str
     law: Law
     sizes: tuple[float, ...] = BLENDS
-    at: Callable[[Ints, Rows], Floats] | None = None
+    at: Callable[[Emitted, Rows], Floats] | None = None
     needs_q: bool = True
     family: str = "fault"
 
@@ -49,12 +49,9 @@ class Bet:
         if not self.sizes or not all(0 < size < 1 for size in self.sizes):
             raise WrongUse(f"bet {self.name!r} has sizes {self.sizes}; each must lie strictly between 0 and 1")
 
-    def at_tokens(self, tokens: Ints, rows: Rows) -> Floats:
+    def at_tokens(self, emitted: Emitted, rows: Rows) -> Floats:
         """``r(x)`` for the emitted tokens, ``[n]``."""
-        column = tokens[:, None]
-        if self.at is not None:
-            return self.at(column, rows)[:, 0]
-        return np.take_along_axis(self.table(rows), column, axis=1)[:, 0]
+        return (self.at(emitted, rows) if self.at is not None else emitted.of(self.table(rows)))[:, 0]
 
     def table(self, rows: Rows) -> Floats:
         """The whole law ``[n, V]``; raises if it is none."""
@@ -73,9 +70,8 @@ def from_formula(name: str, formula: Formula, sizes: tuple[float, ...] = BLENDS,
         tokens = np.arange(p.shape[1])[None, :]
         return np.broadcast_to(formula(p, q, tokens, Rows(p, q)), p.shape)
 
-    def at(tokens: Ints, rows: Rows) -> Floats:
-        pick = partial(np.take_along_axis, indices=tokens, axis=1)
-        return formula(pick(rows.p), pick(rows.q), tokens, rows)
+    def at(emitted: Emitted, rows: Rows) -> Floats:
+        return formula(emitted.p, emitted.q, emitted.tokens, rows)
 
     return Bet(name, law, sizes, at, **more)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ from conformance.statistics.pit import ORDERS
 from conformance.statistics.scoring import Scored
 
 CELLS = 8
-STAKES = np.array([sign * stake for stake in (0.9, 0.3, 0.1, 0.03) for sign in (1, -1)])
+STAKES = np.array([sign * stake for stake in (0.7, 0.15) for sign in (1, -1)])
 
 
 def log_wealth_of_products(products: Floats) -> Floats:

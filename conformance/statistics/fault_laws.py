@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from conformance.statistics.evidence import Floats, Ints
-from conformance.statistics.rows import TINIEST, Rows, ratio_to_one
+from conformance.statistics.rows import TINIEST, Emitted, Rows, masked_total, ratio_to_one, total
 
 
 def residual(p: Floats, q: Floats, rows: Rows) -> Floats:
@@ -103,14 +103,13 @@ def same_coin(p: Floats, q: Floats) -> Floats:
     return normalised
 
 
-def same_coin_at(tokens: Ints, rows: Rows) -> Floats:
+def same_coin_at(emitted: Emitted, rows: Rows) -> Floats:
     """`same_coin` at the emitted tokens only, ``[n, 1]``, without a sort."""
     mass = np.where(rows.positive_part > 0, rows.positive_part, 1.0)
-    left = rows.p - rows.smaller
-    upto = np.arange(rows.V) <= tokens
-    end = np.minimum(np.einsum("ij,ij->i", left, upto)[:, None] / mass, 1.0)
-    start = np.maximum(end - np.take_along_axis(left, tokens, axis=1) / mass, 0.0)
+    left, kept = rows.p - rows.smaller, np.minimum(emitted.p, emitted.q)
+    end = np.minimum(masked_total(left, np.arange(rows.V) <= emitted.tokens) / mass, 1.0)
+    start = np.maximum(end - emitted.of(left) / mass, 0.0)
     between = np.maximum(end * rows.q - rows.smaller, 0.0)
     between -= np.maximum(start * rows.q - rows.smaller, 0.0)
-    received = np.take_along_axis(rows.smaller, tokens, axis=1) + np.maximum(between @ np.ones(rows.V), 0.0)[:, None]
-    return np.where(rows.positive_part > 0, received, np.take_along_axis(rows.p, tokens, axis=1))
+    received = kept + np.maximum(total(between), 0.0)
+    return np.where(rows.positive_part > 0, received, emitted.p)

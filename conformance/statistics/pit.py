@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from conformance.statistics.evidence import Floats, Ints
-from conformance.statistics.rows import Rows
+from conformance.statistics.rows import Emitted, Rows, masked_total
 
 ORDERS = ("id", "p", "q/p")
 """Names of the orders; the last one needs q."""
@@ -28,24 +28,22 @@ def pit(rows: Rows, tokens: Ints, uniforms: Floats, has_q: bool = True) -> Float
            [0.75 ],
            [0.5  ]])
     """
-    column = tokens[:, None]
-    p_token = np.take_along_axis(rows.p, column, axis=1)
+    emitted = Emitted(tokens, rows)
     out = np.empty((3 if has_q else 2, len(tokens)))
-    before = np.einsum("ij,ij->i", rows.p, np.arange(rows.V) < column)
-    out[0] = before + uniforms[0] * p_token[:, 0]
-    out[1] = _ranked(rows.p, rows.p, p_token, uniforms[1])
+    before = masked_total(rows.p, np.arange(rows.V) < emitted.tokens)[:, 0]
+    out[0] = before + uniforms[0] * emitted.p[:, 0]
+    out[1] = _ranked(rows.p, rows.p, emitted.p, uniforms[1])
     if has_q:
         # q / p >= q(x) / p(x) without a division, so that p = 0 and ties of equal rows are exact
-        q_token = np.take_along_axis(rows.q, column, axis=1)
-        out[2] = _ranked(rows.p, rows.q * p_token, q_token * rows.p, uniforms[2])
+        out[2] = _ranked(rows.p, rows.q * emitted.p, emitted.q * rows.p, uniforms[2])
     # Rounding may leave 1 + 1e-16, and a token with p = 0 has no PIT of its own.
     np.clip(out, 0.0, np.nextafter(1.0, 0.0), out=out)
     return out
 
 
 def _ranked(p: Floats, score: Floats, score_of_token: Floats, uniform: Floats) -> Floats:
-    above = np.einsum("ij,ij->i", p, score > score_of_token)
-    down_to = np.einsum("ij,ij->i", p, score >= score_of_token)
+    above = masked_total(p, score > score_of_token)[:, 0]
+    down_to = masked_total(p, score >= score_of_token)[:, 0]
     values: Floats = above + uniform * (down_to - above)
     return values
 
@@ -82,16 +80,14 @@ def pit_within_ratio_class(rows: Rows, tokens: Ints, uniforms: Floats) -> tuple[
 
     Given its class, the token's PIT within the class is uniform; this shows faults in which p and q/p act together.
     """
-    column = tokens[:, None]
-    p_token = np.take_along_axis(rows.p, column, axis=1)
-    q_token = np.take_along_axis(rows.q, column, axis=1)
-    classes = (q_token >= RATIO_CLASSES * p_token).sum(axis=1)
+    emitted = Emitted(tokens, rows)
+    classes = (emitted.q >= RATIO_CLASSES * emitted.p).sum(axis=1)
     edges = np.concatenate([[0.0], RATIO_CLASSES, [np.inf]])
     low, high = edges[classes][:, None], edges[classes + 1][:, None]
     with np.errstate(invalid="ignore"):  # inf * 0 where p = 0: such tokens carry no mass
         inside = rows.p * ((rows.q >= low * rows.p) & (rows.q < high * rows.p))
     mass = inside @ np.ones(rows.V)
-    values = _ranked(inside, rows.p, p_token, uniforms) / np.where(mass > 0, mass, 1.0)
+    values = _ranked(inside, rows.p, emitted.p, uniforms) / np.where(mass > 0, mass, 1.0)
     return classes, np.clip(values, 0.0, np.nextafter(1.0, 0.0))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from conformance.statistics.evidence import Floats, Ints
 
@@ -16,9 +17,36 @@ TINIEST = 1e-300
 """Stands for zero under a logarithm or a negative power; its square is still zero."""
 
 
+HEAD = 0.88
+"""Mass of the head of q: what common top-k and top-p settings keep of a draft."""
+
+BLOCK = 16
+
+
 def total(table: Floats) -> Floats:
     """Row sums ``[n, 1]`` (a matrix product: three times as fast as ``sum(axis=1)`` on short rows)."""
     return (table @ np.ones(table.shape[1]))[:, None]
+
+
+def masked_total(table: Floats, mask: NDArray[np.bool_]) -> Floats:
+    """Row sums ``[n, 1]`` over a mask (four times as fast as a sum of ``np.where``)."""
+    sums: Floats = np.einsum("ij,ij->i", table, mask)[:, None]
+    return sums
+
+
+class Emitted:
+    """The emitted tokens ``[n, 1]`` with their p and q, ``[n, 1]``: one column of the tables in `Rows`."""
+
+    def __init__(self, tokens: Ints, rows: Rows) -> None:
+        self.index = (np.arange(len(tokens)), tokens)
+        self.tokens = tokens[:, None]
+        self.p = rows.p[self.index][:, None]
+        self.q = rows.q[self.index][:, None]
+
+    def of(self, table: Floats) -> Floats:
+        """The column of any other table at the emitted tokens, ``[n, 1]``."""
+        column: Floats = table[self.index][:, None]
+        return column
 
 
 class Rows:
@@ -46,8 +74,12 @@ class Rows:
 
     @cached_property
     def upside_down(self) -> Floats:
-        """Acceptance of the rule that keeps a draft with probability ``min(1, q / p)``."""
-        return total(self.q * ratio_to_one(self.q, self.p))
+        """Acceptance of the rule that keeps a draft with probability ``min(1, q / p)``; where p = 0 that is 1."""
+        table = self.smaller / np.maximum(self.p, TINIEST)
+        table *= self.q
+        if self.p.min(initial=1.0) == 0:
+            table[self.p == 0] = self.q[self.p == 0]
+        return total(table)
 
     @cached_property
     def argmax(self) -> Ints:
@@ -63,32 +95,49 @@ class Rows:
 
     @cached_property
     def head_floor(self) -> Floats:
-        """Smallest q among the draft's head: its top tokens with a mass of at least .88, and one more."""
-        falling = np.sort(self.q, axis=1)[:, ::-1]
-        mass = np.cumsum(falling, axis=1)
-        last = np.clip((mass < 0.88).sum(axis=1, keepdims=True), 1, self.V - 1)
-        return np.take_along_axis(falling, last, axis=1)
+        """Smallest q among the draft's head: its top tokens up to a mass of at least .88, and at least two."""
+        # A running sum over a whole row is ten times as slow as block sums and one running sum inside a block.
+        blocks = -(-self.V // BLOCK)
+        falling = np.zeros((self.n, blocks * BLOCK))
+        falling[:, : self.V] = np.sort(self.q, axis=1)[:, ::-1]
+        parts, each = falling.reshape(self.n, blocks, BLOCK), np.arange(self.n)
+        sums = parts @ np.ones(BLOCK)
+        upto = np.cumsum(sums, axis=1)
+        block = np.minimum((upto < HEAD).sum(axis=1), blocks - 1)
+        before = upto[each, block] - sums[each, block]
+        within = (before[:, None] + np.cumsum(parts[each, block], axis=1) < HEAD).sum(axis=1)
+        last = np.clip(block * BLOCK + within, 1, self.V - 1)
+        floor: Floats = falling[each, last][:, None]
+        return floor
+
+    @cached_property
+    def head(self) -> NDArray[np.bool_]:
+        """The draft's head, ``[n, V]``."""
+        return self.q >= self.head_floor
 
     @cached_property
     def head_mass(self) -> Floats:
         """Mass of the draft's head."""
-        return total(np.where(self.q >= self.head_floor, self.q, 0.0))
+        return masked_total(self.q, self.head)
 
     @cached_property
     def head_accepted(self) -> Floats:
         """Acceptance when drafts come from the head while the whole q is handed over."""
-        return total(np.where(self.q >= self.head_floor, self.smaller, 0.0)) / self.head_mass
+        return masked_total(self.smaller, self.head) / self.head_mass
 
     @cached_property
     def rarest(self) -> Floats:
         """Smallest positive p of the row: the last token that a truncated target keeps."""
-        least: Floats = np.min(self.p, axis=1, keepdims=True, where=self.p > 0, initial=1.0)
+        least: Floats = self.p.min(axis=1, keepdims=True)
+        truncated = least[:, 0] == 0
+        if truncated.any():
+            least[truncated] = np.where(self.p[truncated] > 0, self.p[truncated], 1.0).min(axis=1, keepdims=True)
         return least
 
     @cached_property
     def rarest_mass(self) -> Floats:
         """Mass of all tokens whose p is the smallest positive one."""
-        return total(np.where(self.p == self.rarest, self.p, 0.0))
+        return masked_total(self.p, self.p == self.rarest)
 
     def power_sum(self, exponent: float) -> Floats:
         """``sum p ** (1 + exponent)``: the normaliser of the target's law at temperature ``1 / (1 + exponent)``."""

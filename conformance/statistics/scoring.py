@@ -10,7 +10,7 @@ from conformance.statistics.bank import FaultBank
 from conformance.statistics.blocks import Segment, TokenBlock
 from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.pit import pit, pit_within_ratio_class
-from conformance.statistics.rows import Rows, total
+from conformance.statistics.rows import Emitted, Rows, total
 
 CHUNK = 1 << 16
 """Table entries per chunk: 512 KiB in float64."""
@@ -24,7 +24,6 @@ class Scored:
     ``pit``        ``[orders, n]`` PIT in the orders of token id, p and (with q) q/p.
     ``ratio_class``, ``pit_in_class``  ``[n]`` class of q/p, and the PIT in the order of p within it; None without q.
     ``segment_pit`` ``[3, n]`` PIT of an accepted or replaced token under its own law (NaN elsewhere); None if unused.
-    ``log_ratio``  ``[n]`` likelihood in units that average to 0: ``ln p(x) - sum p ln p``.
     ``impossible`` number of tokens with p = 0.
     ``expected``   ``[V]`` sum of the laws; ``counts`` ``[V]`` tokens seen.
     """
@@ -65,7 +64,7 @@ def score(block: TokenBlock, bank: FaultBank, rng: np.random.Generator, ratio_ru
         if segment_pit is not None:
             segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[4:7, part])  # type: ignore[index]
         expected += np.ones(len(tokens)) @ rows.p
-        impossible += int((rows.p[np.arange(len(tokens)), tokens] == 0).sum())
+        impossible += int((Emitted(tokens, rows).p == 0).sum())
     counts = np.bincount(block.tokens, minlength=V)
     return Scored(block, log_bets, values, ratio_class, in_class, segment_pit, impossible, expected, counts)
 
@@ -76,7 +75,7 @@ def _segment_pit(rows: Rows, tokens: Ints, segment: Ints, uniforms: Floats) -> F
     for code, part in ((Segment.ACCEPTED, rows.smaller), (Segment.RESIDUAL, rows.p - rows.smaller)):
         mass = total(part)
         # A token outside its own law's support is left to the step-log rules: it has no PIT.
-        of_token = np.take_along_axis(part, tokens[:, None], axis=1)[:, 0]
+        of_token = Emitted(tokens, rows).of(part)[:, 0]
         chosen = np.flatnonzero((segment == code) & (of_token > 0) & (mass[:, 0] > 1e-12))
         if len(chosen):
             laws = Rows(part[chosen] / mass[chosen], rows.q[chosen])
