@@ -13,13 +13,7 @@ from specref.models import TransformersModel, sequence_law
 from specref.rules.chain import greedy, ratio
 from specref.stopping import Stops
 
-SIZES = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.5,
-}
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 2}
 
 
 def tiny(vocabulary=20, layers=3, config=LlamaConfig, model=LlamaForCausalLM):
