@@ -106,7 +106,7 @@ class EngineProcess:
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Runner.generate`."""
-        plain = [dataclasses.asdict(request) for request in requests]
+        plain = [request.to_json() for request in requests]
         said = self._ask({"do": "generate", "mode": dataclasses.asdict(mode), "requests": plain})
         for _ in requests:
             try:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from specref.processors import SamplingSettings
+
 Tokens = tuple[int, ...]
 
 
@@ -20,7 +22,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Models:
-    """Folders of the models under audit: the target, its draft model, and a draft model that is a bad guesser."""
+    """Folders of the models under audit: the target, and the model that drafts for it."""
 
     target: Path
     draft: Path
@@ -32,13 +34,15 @@ class Mode:
 
     name: unique within the engine. speculation: the settings that switch it on ({} is off). rule: the verification rule that
     the engine declares (a name of `specref.rules`, or "undeclared"). draft_law: what a leak would leak towards: "draft model",
-    "n-gram" or "" when there is no draft. lossy: how the mode changes the law on purpose, in words, or "".
+    "n-gram" or "" when there is no draft. exposes_rounds: outputs come with their rounds. lossy: how the mode changes the law
+    on purpose, in words, or "".
     """
 
     name: str
     speculation: dict[str, Any] = field(default_factory=dict)
     rule: str = "undeclared"
     draft_law: str = ""
+    exposes_rounds: bool = False
     lossy: str = ""
 
     @property
@@ -48,21 +52,27 @@ class Mode:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to sample: temperature (0 is greedy), the limit on new tokens, and the tokens that end the output."""
-
-    temperature: float = 1.0
-    max_tokens: int = 64
-    eos: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Request:
     """One prompt to continue, as token ids, with a seed of its own."""
 
     prompt: Tokens
-    settings: Settings
+    settings: SamplingSettings
     seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        settings = dataclasses.asdict(self.settings)
+        settings["logit_bias"] = list(self.settings.logit_bias.items())
+        return {"prompt": self.prompt, "settings": settings, "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Request:
+        """From the plain data of `to_json`."""
+        settings = dict(data["settings"])
+        settings["logit_bias"] = dict(settings["logit_bias"])
+        for name in ("eos", "bad_words", "stop_sequences"):
+            settings[name] = tuple(tuple(item) if isinstance(item, list) else item for item in settings[name])
+        return cls(tuple(data["prompt"]), SamplingSettings(**settings), data["seed"])
 
 
 @dataclass(frozen=True)

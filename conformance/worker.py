@@ -16,7 +16,7 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.protocols import Engine, Mode, Models, Request, Settings, Unsupported
+from conformance.protocols import Engine, Mode, Models, Request, Unsupported
 
 KEY = "SPECREF_WORKER_KEY"
 
@@ -45,17 +45,11 @@ def _answer(engine: Engine, asked: dict[str, Any], pipe: Connection) -> None:
             modes = [dataclasses.asdict(mode) for mode in engine.modes(asked["k"])]
             _send(pipe, {"engine": {"name": engine.name, "version": engine.version, "modes": modes}})
             return
-        for output in engine.generate(Mode(**asked["mode"]), [_request(entry) for entry in asked["requests"]]):
+        for output in engine.generate(Mode(**asked["mode"]), [Request.from_json(entry) for entry in asked["requests"]]):
             _send(pipe, {"output": output.to_json()})
         _send(pipe, {"done": True})
     except Unsupported as refusal:
         _send(pipe, {"error": "unsupported", "message": str(refusal)})
-
-
-def _request(entry: dict[str, Any]) -> Request:
-    settings = entry["settings"]
-    eos = tuple(settings.pop("eos"))
-    return Request(tuple(entry["prompt"]), Settings(**settings, eos=eos), entry["seed"])
 
 
 def _send(pipe: Connection, message: dict[str, Any]) -> None:

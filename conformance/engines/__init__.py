@@ -11,13 +11,17 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True)
 class Registered:
-    """An engine that can be audited. package: what must be importable. install: how to get it. about: one line."""
+    """An engine that can be audited. package: what must be importable. install: how to get it. about: one line.
+
+    share: of a level's samples that it is audited with; below 1 where samples are dear.
+    """
 
     name: str
     factory: str
     package: str
     install: str
     about: str
+    share: float = 1.0
 
     @property
     def importable(self) -> bool:
@@ -32,6 +36,7 @@ REGISTRY = (
         "specref",
         "pip install specref",
         "our own reference: ratio rule, token matching, one-hot and greedy verification",
+        share=0.25,  # written to be read: it samples one request at a time
     ),
     Registered(
         "transformers",

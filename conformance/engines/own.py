@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -12,8 +12,8 @@ from conformance.scoring import copied_token
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
 from specref.generate import Drafter, GreedyDrafter, ModelDrafter, NoDrafter, generate
-from specref.laws import Law, one_hot
 from specref.models import LanguageModel, Tokens, TransformersModel
+from specref.processors import Processed
 from specref.rules import Rule, chain
 
 RULES: dict[str, Rule] = {
@@ -49,46 +49,47 @@ class ReferenceEngine:
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
+        model, copy = {"drafter": "model", "k": k}, {"drafter": "copy", "k": k}
         return (
-            Mode("off", rule="target"),
-            Mode("draft model, ratio", {"drafter": "model", "k": k}, "ratio", "draft model"),
-            Mode("draft model, token matching", {"drafter": "model", "k": k}, "token_matching", "draft model"),
-            Mode("n-gram, one-hot", {"drafter": "copy", "k": k}, "one_hot", "n-gram"),
+            Mode("off", rule="target", exposes_rounds=True),
+            Mode("draft model, ratio", model, "ratio", "draft model", exposes_rounds=True),
+            Mode("draft model, token matching", model, "token_matching", "draft model", exposes_rounds=True),
+            Mode("n-gram, one-hot", copy, "one_hot", "n-gram", exposes_rounds=True),
         )
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""
         for request in requests:
-            temperature = request.settings.temperature
             made = generate(
-                self.tempered(self.target, temperature),
-                self.drafter(mode, temperature),
-                self.rule(mode, temperature),
+                self.processed(self.target, mode, request),
+                self.drafter(mode, request),
+                self.rule(mode, request),
                 request.prompt,
                 k=mode.speculation.get("k", 1),
-                max_tokens=request.settings.max_tokens,
+                stops=request.settings.stops(),
                 chance=self.chance(request.seed),
-                eos=request.settings.eos,
             )
             rounds = (RecordedRound(r.start, r.drafted, r.accepted, r.emitted, mode.rule, r.accepted) for r in made.rounds)
             yield Output(made.tokens, tuple(rounds))
 
-    def tempered(self, model: LanguageModel, temperature: float) -> LanguageModel:
-        """`model` sampled at `temperature`."""
-        return model if temperature in (0, 1) else Tempered(model, temperature)
+    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+        """`model` seen through the request's processors; the same in every mode."""
+        processors = request.settings.processors()
+        return Processed(model, processors, len(request.prompt)) if processors else model
 
-    def drafter(self, mode: Mode, temperature: float) -> Drafter:
+    def drafter(self, mode: Mode, request: Request) -> Drafter:
         """The drafter of a mode; at temperature 0 the draft model's drafts are greedy too."""
         kind = mode.speculation.get("drafter")
         if kind == "copy":
             return CopyingDrafter()
         if kind == "model":
-            return GreedyDrafter(self.draft) if temperature == 0 else ModelDrafter(self.tempered(self.draft, temperature))
+            draft = self.processed(self.draft, mode, request)
+            return GreedyDrafter(draft) if request.settings.temperature == 0 else ModelDrafter(draft)
         return NoDrafter()
 
-    def rule(self, mode: Mode, temperature: float) -> Rule:
+    def rule(self, mode: Mode, request: Request) -> Rule:
         """The verification rule of a mode; greedy at temperature 0."""
-        return chain.greedy if temperature == 0 else RULES.get(mode.rule, chain.token_matching)
+        return chain.greedy if request.settings.temperature == 0 else RULES.get(mode.rule, chain.token_matching)
 
     def chance(self, seed: int) -> Chance:
         """The chance that decides one request."""
@@ -96,31 +97,6 @@ class ReferenceEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
-
-
-class Tempered:
-    """A language model sampled at a temperature above 0: laws proportional to p ** (1 / temperature)."""
-
-    def __init__(self, model: LanguageModel, temperature: float) -> None:
-        self._model, self._power = model, 1 / temperature
-
-    @property
-    def vocabulary(self) -> int:
-        """V, the number of token ids."""
-        return self._model.vocabulary
-
-    def next_law(self, context: Tokens) -> Law:
-        """See `LanguageModel.next_law`."""
-        return self._temper(self._model.next_law(context))
-
-    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
-        """See `LanguageModel.next_laws`."""
-        return [self._temper(law) for law in self._model.next_laws(context, drafted)]
-
-    def _temper(self, law: Law) -> Law:
-        weights = law.astype(float) ** self._power
-        tempered: Law = weights / weights.sum()
-        return tempered
 
 
 def make(models: Models) -> ReferenceEngine:

@@ -1,11 +1,12 @@
 """Hugging Face transformers: assisted generation with a draft model, and prompt lookup.
 
-Declared rules, from its own documentation and source: with a sampled draft model the ratio rule of speculative sampling
-(`_speculative_sampling`); for prompt lookup, which hands over no draft law, token matching; greedy verification at temperature 0.
+Declared rules, from its own documentation and source: with a sampled draft model the ratio rule of speculative
+sampling (`_speculative_sampling`); for prompt lookup, which hands over no draft law, token matching; greedy at temperature 0.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import transformers
 
 from conformance.protocols import Mode, Models, Output, Request, Unsupported
 from specref.models import TransformersModel
+from specref.processors import SamplingSettings
 
 BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
@@ -54,7 +56,7 @@ class TransformersEngine:
         width = max(len(request.prompt) for request in requests)
         ids = torch.tensor([[0] * (width - len(request.prompt)) + list(request.prompt) for request in requests])
         mask = torch.tensor([[0] * (width - len(request.prompt)) + [1] * len(request.prompt) for request in requests])
-        config = self._config(mode, settings.temperature, settings.max_tokens, settings.eos)
+        config = self._config(mode, settings)
         assistant = {}
         if "assistant_model" in mode.speculation:
             # The assistant reads its number of drafts from its own configuration.
@@ -65,25 +67,37 @@ class TransformersEngine:
         with torch.inference_mode():
             out = self._target.generate(ids, attention_mask=mask, generation_config=config, **assistant)
         for row in out[:, width:].tolist():
-            yield Output(_until_eos(tuple(row), settings.eos))
+            # A batch pads the rows that ended early. Assisted generation has one row, which is taken as it comes.
+            yield Output(tuple(row) if mode.speculates else _until_eos(tuple(row), settings.eos))
 
-    def _config(self, mode: Mode, temperature: float, max_tokens: int, eos: tuple[int, ...]) -> Any:
+    def _config(self, mode: Mode, settings: SamplingSettings) -> Any:
+        _refuse_unaudited(settings)
         sampling: dict[str, Any] = {"do_sample": False}
-        if temperature > 0:
+        if settings.temperature > 0:
             # top_k is 50 unless it is switched off.
-            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            sampling = {"do_sample": True, "temperature": float(settings.temperature), "top_k": 0, "top_p": 1.0}
         if "prompt_lookup_num_tokens" in mode.speculation:
             sampling["prompt_lookup_num_tokens"] = mode.speculation["prompt_lookup_num_tokens"]
         return transformers.GenerationConfig(
-            max_new_tokens=max_tokens, eos_token_id=list(eos) or None, pad_token_id=0, **sampling
+            max_new_tokens=settings.max_tokens, eos_token_id=list(settings.eos) or None, pad_token_id=0, **sampling
         )
 
     def close(self) -> None:
         """See `Engine.close`."""
 
 
-def _until_eos(tokens: tuple[int, ...], eos: tuple[int, ...]) -> tuple[int, ...]:
-    """A batch pads finished rows: what follows the first EOS is padding."""
+def _refuse_unaudited(settings: SamplingSettings) -> None:
+    """This adapter passes temperature, EOS and the length limit on; anything else is refused rather than dropped."""
+    plain = SamplingSettings(max_tokens=settings.max_tokens)
+    for field in dataclasses.fields(settings):
+        if field.name not in ("max_tokens", "temperature", "eos", "seed"):
+            value = getattr(settings, field.name)
+            if value != getattr(plain, field.name):
+                raise Unsupported(f"the transformers adapter does not pass on {field.name} (asked for {value!r})")
+
+
+def _until_eos(tokens: tuple[int, ...], eos: Sequence[int]) -> tuple[int, ...]:
+    """The tokens up to the first EOS: what follows is padding."""
     for place, token in enumerate(tokens):
         if token in eos:
             return tokens[: place + 1]

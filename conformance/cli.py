@@ -1,0 +1,94 @@
+"""The `specref` command: audit engines, list them, prove the rules."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from conformance.engines import BY_NAME, REGISTRY
+from conformance.levels import LEVELS, AuditSettings, level_named
+from conformance.problems import UsageProblem
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Is an engine's speculative output really the target model's, and how sure are we?\n\n"
+    "Example: [bold]specref audit transformers --level smoke[/bold]",
+)
+console = Console()
+
+LEVEL_HELP = "; ".join(f"{level.name}: {level.tokens:,} tokens a mode, {level.about}" for level in LEVELS.values())
+
+
+def main() -> None:
+    """Run the command; a `UsageProblem` becomes one line and exit code 2."""
+    try:
+        app()
+    except UsageProblem as problem:
+        line = " ".join(str(problem).split())
+        print(f"specref: {line}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def audit(
+    engines: Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Default: every engine found.")] = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
+    level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
+    seed: Annotated[int, typer.Option(help="Everything random follows from it; another seed is an independent run.")] = 0,
+    alpha: Annotated[float, typer.Option(help="False-alarm rate of the whole run of an engine.")] = 1e-6,
+    k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
+    temperature: Annotated[float, typer.Option(help="Of the sampled modes; 0 audits greedy decoding only.")] = 1.0,
+    target: Annotated[Path | None, typer.Option(help="Folder of the target model. Default: our small trained one.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
+) -> None:
+    """Audit engines: sample them with and without speculation, and judge every token.
+
+    Each engine runs in a process of its own. Speculation off is audited first, as the control. The run prints its plan, then a
+    table, and writes report.html, report.md, report.json and junit.xml.
+
+    Exit code: 0 all that was judged conforms; 1 a violation; 2 wrong settings; 3 an error, or something inconclusive.
+
+    Examples:
+
+      specref audit transformers
+
+      specref audit specref transformers --level smoke --seed 7
+
+      specref audit transformers --target ./my-model --draft ./my-draft --temperature 0.7
+    """
+    from conformance.run import run_audits
+
+    settings = AuditSettings(level_named(level), alpha, seed, k, temperature)
+    names = [*(engines or []), *(engine or [])]
+    for name in names:
+        if name not in BY_NAME:
+            raise UsageProblem(f"no engine is called {name!r}; there are {', '.join(BY_NAME)} (specref engines tells more)")
+    folder = out or Path("audits") / f"{'-'.join(names) or 'all'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    raise typer.Exit(run_audits(names, settings, target, draft, folder, console))
+
+
+@app.command()
+def engines() -> None:
+    """List the engines that can be audited here, and how to install the others.
+
+    Example: specref engines
+    """
+    from rich.table import Table
+
+    table = Table("engine", "here", "what it is", "how to install it")
+    for entry in REGISTRY:
+        table.add_row(entry.name, "yes" if entry.importable else "no", entry.about, entry.install)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""How much to sample: four levels, each with a stated cost, and the settings of one audit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from conformance.problems import UsageProblem
+
+
+@dataclass(frozen=True)
+class Level:
+    """tokens: judged in each sampled mode. prompts: continued greedily in each mode. about: what to expect, in words."""
+
+    name: str
+    tokens: int
+    prompts: int
+    about: str
+
+    def scaled(self, share: float) -> Level:
+        """The same level with a share of its samples (for an engine whose samples are dear), at least 5 prompts.
+
+        >>> LEVELS["quick"].scaled(0.25).tokens
+        10000
+        """
+        return replace(self, tokens=round(self.tokens * share), prompts=max(5, round(self.prompts * share)))
+
+
+LEVELS = {
+    level.name: level
+    for level in (
+        Level("smoke", 3_000, 10, "about a minute: gross faults"),
+        Level("quick", 40_000, 50, "about six minutes on two cores: the default"),
+        Level("standard", 200_000, 200, "about twenty-five minutes an engine"),
+        Level("deep", 2_000_000, 1_000, "hours: small leaks"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """The settings of one audit. Raises UsageProblem for a value out of range.
+
+    alpha: the false-alarm rate of the whole run. seed: everything random follows from it. k: drafts per round. temperature: of
+    the sampled modes. max_tokens: the limit of each output.
+    """
+
+    level: Level
+    alpha: float = 1e-6
+    seed: int = 0
+    k: int = 4
+    temperature: float = 1.0
+    max_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise UsageProblem(f"alpha is {self.alpha:g}; the false-alarm rate must lie between 0 and 1, for instance 1e-6")
+        if self.k < 1:
+            raise UsageProblem(f"k is {self.k}; speculation drafts at least 1 token a round")
+        if not self.temperature >= 0:
+            raise UsageProblem(f"temperature is {self.temperature:g}; it must be 0 (greedy only) or more")
+        if self.seed < 0:
+            raise UsageProblem(f"seed is {self.seed}; give a whole number of 0 or more")
+
+
+def level_named(name: str) -> Level:
+    """The level called `name`. Raises UsageProblem naming the known ones."""
+    if name not in LEVELS:
+        raise UsageProblem(f"no level is called {name!r}; there are {', '.join(LEVELS)}")
+    return LEVELS[name]

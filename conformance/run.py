@@ -1,0 +1,117 @@
+"""One run of the command: which engines, the plan, the audits with a progress bar, the table and the reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from conformance.audit import audit_engine
+from conformance.engines import BY_NAME, REGISTRY, Registered
+from conformance.findings import EngineReport, Finding, Verdict, exit_code
+from conformance.harness import EngineProcess
+from conformance.levels import AuditSettings
+from conformance.problems import UsageProblem
+from conformance.protocols import Models
+from conformance.reporting import write
+from conformance.reporting.terminal import print_table
+from conformance.subject import Subject, read_subject
+
+PATIENCE = 300.0
+"""Seconds to wait for an engine's next answer before it counts as hung."""
+
+
+def run_audits(
+    names: Sequence[str], settings: AuditSettings, target: Path | None, draft: Path | None, folder: Path, console: Console
+) -> int:
+    """Audit the named engines (none named: all of the registry) and return the exit code. Raises UsageProblem."""
+    models = _models(target, draft)
+    chosen = [BY_NAME[name] for name in names] or list(REGISTRY)
+    subject = read_subject(models)
+    _print_plan(chosen, subject, settings, console)
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = []
+    with _progress(console) as progress:
+        for entry in chosen:
+            if entry.importable:
+                reports.append(_audit(entry, models, subject, settings, folder, progress))
+            else:
+                reports.append(_not_installed(entry, subject, settings))
+    files = write(reports, folder)
+    print_table(reports, console)
+    console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it")
+    return exit_code(reports)
+
+
+def _models(target: Path | None, draft: Path | None) -> Models:
+    from specref import pretrained
+
+    models = Models(target or pretrained.path("target"), draft or pretrained.path("draft"))
+    for role, folder in (("target", models.target), ("draft", models.draft)):
+        if not (folder / "config.json").exists():
+            raise UsageProblem(f"no {role} model lies in {folder}: there is no config.json; give --{role} a model's folder")
+    return models
+
+
+def _audit(
+    entry: Registered, models: Models, subject: Subject, settings: AuditSettings, folder: Path, progress: Progress
+) -> EngineReport:
+    def start() -> EngineProcess:
+        return EngineProcess(entry.factory, models, patience=PATIENCE, log=folder / f"{entry.name}.log")
+
+    settings = replace(settings, level=settings.level.scaled(entry.share))
+    lanes = min(2, os.cpu_count() or 1)
+    return audit_engine(entry.name, start, subject, settings, lanes=lanes, watcher=_Bars(progress))
+
+
+def _not_installed(entry: Registered, subject: Subject, settings: AuditSettings) -> EngineReport:
+    finding = Finding("ENGINE", "all", Verdict.NOT_RUN, f"{entry.package} is not installed here; {entry.install}")
+    names = (subject.target_name, subject.draft_name)
+    return EngineReport(
+        entry.name, "not installed", settings.level.name, settings.alpha, settings.seed, "", 0.0, *names, (finding,)
+    )
+
+
+def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditSettings, console: Console) -> None:
+    level = settings.level
+    here = ", ".join(entry.name for entry in chosen if entry.importable) or "none"
+    console.print(f"Engines: {here}. Level {level.name}: {level.about}.")
+    console.print(
+        f"Plan: {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}, {level.prompts} prompts "
+        f"in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, seed {settings.seed}."
+    )
+    console.print(f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.")
+    for entry in chosen:
+        if not entry.importable:
+            console.print(f"Not found here: {entry.name} ({entry.install}).")
+        elif entry.share < 1:
+            console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console)
+
+
+class _Bars:
+    """Shows each engine's audit as a bar."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def begin(self, engine: str, total: int) -> None:
+        """See `conformance.audit.Watcher`."""
+        self._tasks[engine] = self._progress.add_task(engine, total=total)
+
+    def advance(self, engine: str, amount: int, doing: str) -> None:
+        """See `conformance.audit.Watcher`."""
+        self._progress.update(self._tasks[engine], advance=amount, description=f"{engine}: {doing}")
+
+    def end(self, engine: str) -> None:
+        """See `conformance.audit.Watcher`."""
+        self._progress.update(self._tasks[engine], description=engine)

@@ -1,0 +1,138 @@
+"""What an audit is about: the target and draft models, read by the judge itself, and the prompts that engines continue."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from conformance.problems import UsageProblem
+from conformance.protocols import Models, Scorer, Tokens
+from conformance.scoring import TransformersScorer, sequential_logits
+from conformance.statistics.greedy import MARGIN_POSITIONS, Margin, hard_margin
+from conformance.statistics.tolerance import measured_tolerance
+from specref.models import BadModel
+
+SHORTEST, LONGEST = 8, 48
+"""Length of a prompt, in tokens: long enough that n-grams recur, short enough that outputs are most of the work."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The models as the judge reads them.
+
+    names: of target and draft, without the folders they lie in. texts: what a token looks like, for reports.
+    """
+
+    target: Scorer
+    draft: Scorer
+    prompts: PromptSource
+    eos: Tokens
+    target_name: str
+    draft_name: str
+    texts: Sequence[str]
+
+    @cached_property
+    def margin(self) -> Margin:
+        """How far below the top logit a token may lie for numerical reasons alone, measured once, without speculation.
+
+        4 times the largest difference between lawful ways of computing the same rows: in batches of 32, one sequence at a time,
+        and (for some of them) token by token from a cache. Raises WrongUse above the cap.
+        """
+        if not isinstance(self.target, TransformersScorer):
+            return Margin(0.0, "float64", 0)  # a table can be read in one way only
+        sequences = self._calibration_sequences()
+        batched, alone = self.target.logits(sequences), [self.target.logits([one])[0] for one in sequences]
+        stepwise = sequential_logits(self.target, sequences[:16])
+        first = np.concatenate([*batched, *batched[:16]])
+        return hard_margin(measured_tolerance(first, np.concatenate([*alone, *stepwise])), "float32")
+
+    def _calibration_sequences(self) -> list[tuple[Tokens, Tokens]]:
+        """Prompts with continuations from the same source: a little over 10,000 positions to compute in two ways."""
+        sequences: list[tuple[Tokens, Tokens]] = []
+        positions = seed = 0
+        while positions < MARGIN_POSITIONS:
+            prompt = self.prompts.prompt(seed)
+            continuation: Tokens = ()
+            while len(continuation) < 64:
+                seed += 1
+                continuation += self.prompts.prompt(seed)
+            sequences.append((prompt, continuation[:64]))
+            positions += 64
+        return sequences
+
+
+class PromptSource(Protocol):
+    """Gives prompts, the same ones for the same seed."""
+
+    def prompt(self, seed: int) -> Tokens:
+        """The prompt of one request."""
+
+
+class RandomPrompts:
+    """Prompts of random tokens, for models that know no text."""
+
+    def __init__(self, vocabulary: int, avoid: Sequence[int] = (), first: Tokens = ()) -> None:
+        self._ids = [token for token in range(vocabulary) if token not in avoid]
+        self._first = first
+
+    def prompt(self, seed: int) -> Tokens:
+        """See `PromptSource.prompt`."""
+        rng = random.Random(f"prompt {seed}")
+        return self._first + tuple(rng.choices(self._ids, k=rng.randint(SHORTEST, LONGEST)))
+
+
+class TextPrompts:
+    """Prompts cut from the English text that every CPython ships (`pydoc_data.topics`)."""
+
+    def __init__(self, token_ids: Sequence[int], first: Tokens) -> None:
+        self._ids, self._first = token_ids, first
+
+    def prompt(self, seed: int) -> Tokens:
+        """See `PromptSource.prompt`."""
+        rng = random.Random(f"prompt {seed}")
+        length = rng.randint(SHORTEST, LONGEST)
+        start = rng.randrange(len(self._ids) - length)
+        return self._first + tuple(self._ids[start : start + length])
+
+
+def read_subject(models: Models) -> Subject:
+    """Read both models and try them. Raises UsageProblem if one cannot be used or they do not fit together."""
+    scorers = {}
+    for role, folder in (("target", models.target), ("draft", models.draft)):
+        try:
+            scorers[role] = TransformersScorer.load(folder)
+        except BadModel as problem:
+            raise UsageProblem(f"the {role} model cannot be used: {problem}") from problem
+    target, draft = scorers["target"], scorers["draft"]
+    if target.vocabulary != draft.vocabulary:
+        raise UsageProblem(
+            f"the draft's vocabulary of {draft.vocabulary} is not the target's of {target.vocabulary}; "
+            "drafts are verified token by token, so both models must share one vocabulary"
+        )
+    config = target.model.generation_config
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    eos_ids = tuple(token for token in eos if token is not None)
+    first = (config.bos_token_id,) if config.bos_token_id is not None else ()
+    prompts, texts = _prompts_and_texts(models.target, target.vocabulary, eos_ids, first)
+    return Subject(target, draft, prompts, eos_ids, models.target.name, models.draft.name, texts)
+
+
+def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens) -> tuple[PromptSource, Sequence[str]]:
+    """Text prompts through the model's own tokenizer where it has one; else random tokens."""
+    from pydoc_data.topics import topics
+
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError):
+        return RandomPrompts(vocabulary, avoid=eos, first=first), [str(token) for token in range(vocabulary)]
+    text = "\n".join(topics[name] for name in sorted(topics)[:20])
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return TextPrompts(ids, first), [tokenizer.decode([token]) for token in range(vocabulary)]
