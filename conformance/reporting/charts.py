@@ -51,7 +51,9 @@ def thinned(curve: Curve) -> list[tuple[float, float]]:
 
 
 def _pit(mode: ModeReport, identity: str) -> Chart | None:
-    curves = [(one_line(curve.order, 30), thinned(curve), curve.half_width) for curve in mode.curves[: len(_LINES)]]
+    curves = [
+        (one_line(c.order, 16), thinned(c), c.half_width) for c in mode.curves[: len(_LINES)] if math.isfinite(c.half_width)
+    ]
     curves = [curve for curve in curves if curve[1]]
     if not curves:
         return None
@@ -96,7 +98,7 @@ def _frequencies(mode: ModeReport, identity: str) -> Chart | None:
 
     def paint(axes: Axes) -> None:
         places = range(len(rows))
-        axes.barh(places, [100 * row[2] for row in rows], 0.62, color=svg.BAND, label="expected")
+        axes.barh(places, [100 * row[2] for row in rows], 0.62, color=svg.BAR, label="expected")
         axes.plot([100 * row[1] for row in rows], places, "o", color=svg.FIRST, markersize=5, label="observed")
         axes.set_yticks(list(places), [row[0] for row in rows])
         axes.tick_params(axis="y", labelcolor=svg.INK)
@@ -151,7 +153,7 @@ def _lengths(mode: ModeReport, identity: str) -> Chart | None:
     def paint(axes: Axes) -> None:
         percent = [100 * share for share in observed]
         if theory:
-            axes.bar(range(len(theory)), [100 * share for share in theory], 0.62, color=svg.BAND, label="theory")
+            axes.bar(range(len(theory)), [100 * share for share in theory], 0.62, color=svg.BAR, label="theory")
             axes.plot(range(len(percent)), percent, "o", color=svg.FIRST, markersize=6, label="observed")
             _legend_above(axes)
         else:

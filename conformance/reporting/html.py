@@ -14,6 +14,8 @@ from conformance.findings import JUDGED, EngineReport, Finding, Verdict
 from conformance.reporting import text, wording
 from conformance.reporting.charts import Chart, charts
 
+PAGE_LIMIT = 2_000_000
+"""Characters on one page. A run of many engines and modes goes with less detail rather than beyond it."""
 PICTURES_LIMIT = 1_200_000
 """Characters of drawings on one page; the modes that matter least go without theirs beyond it."""
 
@@ -21,8 +23,13 @@ Pictures = dict[tuple[int, str], list[Chart]]
 
 
 def page(reports: Sequence[EngineReport]) -> str:
-    """The page's HTML."""
-    return _environment().get_template("report.html").render(reports=reports, pictures=pictures(reports))
+    """The page's HTML, with as much detail as fits: everything, or no pictures, or only the modes with a violation."""
+    template = _environment().get_template("report.html")
+    drawn = pictures(reports)
+    text = template.render(reports=reports, pictures=drawn, brief=False)
+    if len(text) > PAGE_LIMIT:
+        text = template.render(reports=reports, pictures={}, brief=False)
+    return text if len(text) <= PAGE_LIMIT else template.render(reports=reports, pictures={}, brief=True)
 
 
 def pictures(reports: Sequence[EngineReport]) -> Pictures:

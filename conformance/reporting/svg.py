@@ -14,12 +14,13 @@ from xml.etree import ElementTree
 
 from conformance.reporting.text import clean
 
-INK, MUTED, GRID, BAND, ALARM, FIRST, SECOND, THIRD = (f"#00000{digit}" for digit in "12345678")
+INK, MUTED, GRID, BAND, BAR, ALARM, FIRST, SECOND, THIRD = (f"#00000{digit}" for digit in "123456789")
 VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
     GRID: "--line",
     BAND: "--band",
+    BAR: "--bar",
     ALARM: "--bad",
     FIRST: "--series-1",
     SECOND: "--series-2",

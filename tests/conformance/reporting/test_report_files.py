@@ -1,0 +1,146 @@
+"""The other three files, and writing all four whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from example_run import conforming, run, violating
+from hostile_run import hostile
+from markdown_it import MarkdownIt
+
+from conformance.findings import EngineReport, Finding, Verdict, from_json
+from conformance.reporting import ReportFiles, html, junit, markdown, write
+
+
+def plain() -> list[EngineReport]:
+    """The run without what its pictures are drawn from."""
+    return [dataclasses.replace(report, modes=()) for report in run()]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    return write(plain(), tmp_path_factory.mktemp("run") / "not" / "there yet")
+
+
+def test_four_files_and_nothing_else(files: ReportFiles) -> None:
+    written = {files.html, files.markdown, files.json, files.junit}
+    assert set(files.html.parent.iterdir()) == written
+    assert {path.name for path in written} == {"report.html", "report.md", "report.json", "junit.xml"}
+    assert from_json(files.json.read_text("utf-8")) == plain()
+
+
+def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write([], tmp_path)
+    before = (tmp_path / "report.html").read_text("utf-8")
+    monkeypatch.setattr(html, "page", lambda reports: "half\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        write(run(), tmp_path)
+    assert (tmp_path / "report.html").read_text("utf-8") == before
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_no_file_tells_where_it_was_made(files: ReportFiles) -> None:
+    for path in (files.html, files.markdown, files.json, files.junit):
+        assert str(files.html.parent) not in path.read_text("utf-8")
+
+
+def test_hostile_texts_can_be_written_and_read_back(tmp_path: Path) -> None:
+    files = write([hostile()], tmp_path)
+    assert from_json(files.json.read_text("utf-8")) == [hostile()]
+    ElementTree.parse(files.junit)
+
+
+def cases(reports: list[EngineReport]) -> dict[tuple[str, str], list[ElementTree.Element]]:
+    root = ElementTree.fromstring(junit.document(reports))
+    return {(s.get("name", ""), c.get("name", "")): list(c) for s in root for c in s.findall("testcase")}
+
+
+def test_junit_has_one_case_per_requirement_and_mode() -> None:
+    found = cases(run())
+    assert len(found) == sum(len(report.findings) for report in run())
+    assert {suite for suite, _ in found} == {"transformers 5.24.0", "vllm 0.11.0", "llama.cpp b6402", "sglang 0.5.4"}
+    assert [e.tag for e in found["vllm 0.11.0", "LAW-1 [draft model, k = 3]"]] == ["failure"]
+    assert [e.tag for e in found["vllm 0.11.0", "LAW-1 [prompt lookup, k = 5]"]] == ["system-out"]
+    assert [e.tag for e in found["vllm 0.11.0", "GREEDY-1 [prompt lookup, k = 5]"]] == ["error"]
+    assert [e.tag for e in found["llama.cpp b6402", "LAW-1 [eagle, k = 4]"]] == ["error"]
+    (skipped,) = found["sglang 0.5.4", "LAW-1 [medusa]"]
+    assert skipped.tag == "skipped"
+    assert skipped.get("message") == "not run: No CUDA device on this machine."
+
+
+def test_junit_counts_every_verdict_where_ci_looks_for_it() -> None:
+    root = ElementTree.fromstring(junit.document(run()))
+    for suite, report in zip(root, run()):
+        verdicts = [finding.verdict for finding in report.findings]
+        assert int(suite.get("tests", "")) == len(verdicts)
+        assert int(suite.get("failures", "")) == verdicts.count(Verdict.VIOLATES)
+        assert int(suite.get("errors", "")) == verdicts.count(Verdict.ERROR) + verdicts.count(Verdict.INCONCLUSIVE)
+
+
+def test_junit_of_a_violation_says_where_and_how_to_see_it() -> None:
+    (failure,) = cases([violating()])["vllm 0.11.0", "GREEDY-1 [draft model, k = 3]"]
+    assert "at: prompt 17, token 33" in (failure.text or "")
+    assert "reproduce: specref replay vllm" in (failure.text or "")
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    """Types and contents of everything that CommonMark with tables sees in the text."""
+    found: list[tuple[str, str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        found += [(t.type, t.content) for t in (token, *(token.children or []))]
+    return found
+
+
+def test_markdown_says_the_verdict_first() -> None:
+    lines = markdown.document(run()).splitlines()
+    assert lines[2].startswith("- ≈ **transformers 5.24.0** is lossy as declared")
+    assert lines[3].startswith("- ✗ **vllm 0.11.0** violates 3 requirements")
+
+
+def test_markdown_tables_keep_their_columns() -> None:
+    for text in (markdown.document(run()), markdown.document([hostile()])):
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {10}
+
+
+def test_hostile_texts_are_inert_in_markdown() -> None:
+    text = markdown.document([hostile()])
+    found = tokens(text)
+    types = {kind for kind, _ in found}
+    assert not types & {"link_open", "image", "code_inline", "fence", "code_block", "hr", "em_open"}
+    assert {content for kind, content in found if kind == "html_inline"} <= {
+        "<code>",
+        "</code>",
+        "<summary>",
+        "</summary>",
+        "<details>",
+    }
+    blocks = "".join(content for kind, content in found if kind == "html_block")
+    assert set(re.findall(r"</?\w+", blocks)) <= {"<details", "</details", "<summary", "</summary"}
+    shown = "".join(content for kind, content in found if kind == "text")
+    assert "<script>alert(1)</script>" in shown
+    for linked in ("@someone", "#123", "http://", "www.evil", "GH-1"):
+        assert linked not in shown
+    headings = [content for (kind, _), (_, content) in pairwise(found) if kind == "heading_open"]
+    assert len(headings) == 2
+
+
+def test_markdown_fits_a_comment_however_much_there_is_to_say() -> None:
+    many = [conforming()] * 30
+    assert len(markdown.document(many)) <= markdown.LIMIT
+    assert len(markdown.document([conforming()] * 800)) <= markdown.LIMIT
+    assert "report.json" in markdown.document([conforming()] * 800)
+
+
+def test_markdown_of_an_empty_run() -> None:
+    assert "Nothing was audited." in markdown.document([])
+
+
+def test_a_finding_for_the_whole_engine_has_a_name() -> None:
+    report = EngineReport("e", "1", "quick", 1e-6, 0, "", 0.0, "t", "d", (Finding("LOUD-1", "", Verdict.CONFORMS, "ok"),))
+    assert list(cases([report])) == [("e 1", "LOUD-1 [whole engine]")]

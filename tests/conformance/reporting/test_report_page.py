@@ -1,0 +1,215 @@
+"""The page: self-contained, in order, readable without eyes, and deaf to what an engine says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from example_run import mode, report, run
+from hostile_run import CONTROL, hostile
+
+from conformance.findings import Curve, Finding, ModeReport, Verdict
+from conformance.reporting import charts, html
+
+VOID = {"meta", "col", "img", "br", "link", "input"}
+Tag = tuple[str, dict[str, str | None]]
+
+
+class Reader(HTMLParser):
+    """Collects tags and checks that they nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[Tag] = []
+        self.open: list[str] = []
+        self.headings: list[tuple[int, str]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        assert len(dict(attrs)) == len(attrs), attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append((int(tag[1]), ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if any(tag in self.open for tag in ("h1", "h2", "h3", "h4")):
+            level, text = self.headings[-1]
+            self.headings[-1] = (level, " ".join(f"{text} {data}".split()))
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return html.page(run())
+
+
+@pytest.fixture(scope="module")
+def reader(text: str) -> Reader:
+    return Reader(text)
+
+
+def references(reader: Reader) -> list[str]:
+    """Ids that something points to."""
+    found = []
+    for _, attributes in reader.tags:
+        for name, value in attributes.items():
+            if name in ("href", "xlink:href"):
+                found.append((value or "").removeprefix("#"))
+            elif name == "aria-labelledby":
+                found += (value or "").split()
+            found += re.findall(r"url\(#([^)]*)\)", value or "")
+    return found
+
+
+def test_it_is_self_contained_and_small(text: str, reader: Reader) -> None:
+    assert len(text.encode()) < html.PAGE_LIMIT
+    assert not {tag for tag, _ in reader.tags} & {"script", "img", "link", "iframe", "object", "embed", "form", "image"}
+    assert not re.findall(r"(?:https?:)?//[a-z]|@import|url\((?!#)", text)
+    assert all((a.get("href") or "#").startswith("#") for _, a in reader.tags)
+
+
+def test_ids_are_unique_and_whatever_is_pointed_to_exists(reader: Reader) -> None:
+    ids = [a["id"] for _, a in reader.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert set(references(reader)) <= set(ids)
+
+
+def test_it_can_be_heard(reader: Reader) -> None:
+    levels = [level for level, _ in reader.headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(text for _, text in reader.headings)
+    tags = [tag for tag, _ in reader.tags]
+    assert tags.count("table") == tags.count("caption") > 0
+    for tag, attributes in reader.tags:
+        if tag == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes.get("role") == "img"
+        if tag == "th":
+            assert attributes["scope"] in ("row", "col")
+    assert tags.count("figure") == tags.count("figcaption") > 0
+    assert ("a", {"class": "skip", "href": "#main"}) in reader.tags
+
+
+def test_every_engine_is_told_in_the_order_that_readers_need(reader: Reader) -> None:
+    headings = [text for level, text in reader.headings if level <= 3]
+    assert headings[1] == "Verdicts"
+    assert headings[2].startswith("transformers 5.24.0 is lossy as declared")
+    second = headings[headings.index("vllm 0.11.0 violates") :]
+    wanted = ("What was tested", "What was not tested", "Requirements", "Mode draft model", "Mode prompt", "Violations")
+    places = [next(i for i, text in enumerate(second) if text.startswith(start)) for start in wanted]
+    assert places == sorted(places)
+
+
+def test_the_guarantee_is_stated_only_where_it_holds() -> None:
+    conforming, _, failing, absent = (dataclasses.replace(report, modes=()) for report in run())
+    said = html.page([conforming])
+    assert "probability at most 1 in 1,000,000" in said
+    assert "probability at least 99.9%" in said
+    for nothing_judged in (failing, absent):
+        said = html.page([nothing_judged])
+        assert "Nothing was judged, so nothing is promised." in said
+        assert "99.9%" not in said
+
+
+def test_hostile_texts_stay_texts() -> None:
+    said = html.page([hostile()])
+    reader = Reader(said)
+    assert all((a.get("href") or "#").startswith("#") for _, a in reader.tags)
+    benign = Reader(html.page([hostile("")]))
+    assert {tag for tag, _ in reader.tags} == {tag for tag, _ in benign.tags}
+    assert {name for _, attributes in reader.tags for name in attributes} == {name for _, a in benign.tags for name in a}
+    assert not set(CONTROL) & set(said) - set("[]3m12J8;:/htpevilxample.<!-> ")
+    assert "{{ 7 * 7 }}" in said
+    said.encode()
+
+
+def test_a_page_that_would_be_too_long_goes_with_less_detail(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(html, "PICTURES_LIMIT", -1)
+    without = html.page(run())
+    assert "<figure>" not in without
+    assert "Pictures are left out here" in without
+    monkeypatch.setattr(html, "PAGE_LIMIT", len(without) - 1)
+    brief = html.page(run())
+    assert len(brief) < len(without) < len(text)
+    assert "Modes without a violation are left out here" in brief
+    assert "Violations" in brief
+
+
+def test_modes_with_a_violation_are_drawn_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "PICTURES_LIMIT", 0)
+    assert list(html.pictures(run())) == [(1, "draft model, k = 3")]
+
+
+def test_no_report_is_still_a_page() -> None:
+    assert "Nothing was audited." in html.page([])
+
+
+def test_numbers_that_are_none_or_infinite_do_not_stop_the_page() -> None:
+    nan, infinity = float("nan"), float("inf")
+    odd = ModeReport(
+        name="odd",
+        rule="",
+        speculation="",
+        curves=(Curve("id", (0.0, nan, 1.0), (0.0, 0.5, infinity), nan), Curve("p", (), (), 0.1)),
+        observed=(nan, 1.0),
+        expected=(1.0, 1.0),
+        accepted_lengths=(0, 0),
+        evidence_growth=((10, -infinity), (20, nan)),
+    )
+    assert charts.charts(odd, 1e-6, "x") == []
+    findings = [Finding("LAW-1", "odd", Verdict.CONFORMS, "", n=3, log10_evidence=-infinity, alpha=1e-6)]
+    assert "−∞" in html.page([report("e", "1", findings, (odd,), log10_evidence=-infinity)])
+
+
+def test_a_thinned_curve_keeps_its_largest_departure() -> None:
+    ecdf = [i / 4000 for i in range(4001)]
+    ecdf[1234] += 0.3
+    kept = charts.thinned(Curve("id", tuple(i / 4000 for i in range(4001)), tuple(ecdf), 0.1))
+    assert len(kept) <= charts.POINTS_SHOWN + 3
+    assert max(abs(y) for _, y in kept) == pytest.approx(0.3)
+
+
+def test_the_tokens_shown_hold_the_one_that_is_most_wrong() -> None:
+    measured = mode("m", "ratio", "draft", 100_000, k=2)
+    observed = list(measured.observed)
+    rarest = min(range(len(observed)), key=lambda i: measured.expected[i])
+    observed[rarest] += 500
+    rows = charts.frequencies(dataclasses.replace(measured, observed=tuple(observed), tokens=()))
+    assert f"token {rarest}" in [name for name, _, _ in rows]
+    assert len(rows) == charts.TOKENS_SHOWN
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_told_from_its_background(text: str, theme: str) -> None:
+    """WCAG AA: a contrast of 4.5 for every pair of text and background that the page uses."""
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", text, re.S))
+    colour = light if theme == "light" else dark
+    pairs = [(ink, ground) for ink in ("ink", "muted", "link", "bad") for ground in ("paper", "card")]
+    pairs += [(tone, f"{tone}-soft") for tone in ("good", "bad", "warn", "info", "none")]
+    assert {
+        pair: contrast(colour[pair[0]], colour[pair[1]]) for pair in pairs if contrast(colour[pair[0]], colour[pair[1]]) < 4.5
+    } == {}
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,64 @@
+"""The terminal's table and line."""
+
+from __future__ import annotations
+
+import doctest
+import io
+
+import pytest
+from example_run import conforming, failing, run, violating
+from hostile_run import CONTROL, hostile
+from rich.console import Console
+
+from conformance.reporting import markdown, print_table, summary_line, text, wording
+
+
+def printed(*reports, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    print_table(reports, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_every_engine_and_every_finding_is_there() -> None:
+    said = printed(*run())
+    for report in run():
+        assert f"{report.engine} {report.version}" in said
+        for finding in report.findings:
+            assert finding.requirement in said
+            assert str(finding.verdict) in said
+
+
+def test_statistics_are_shown_as_textbooks_do() -> None:
+    (row,) = [line for line in printed(violating()).splitlines() if "chi-square of tokens" in line and "1,843" in line]
+    assert row.split()[3:] == ["96,000", "1,843", "61", "<", "10⁻³⁰⁷", "+2.0", "total", "variation", "0.012"]
+
+
+def test_what_was_not_tested_comes_last_with_its_reason() -> None:
+    said = printed(conforming())
+    assert said.index("Not tested") > said.index("LAW-1")
+    assert "The documentation does not promise equal output for equal seeds." in said
+
+
+def test_hostile_texts_are_printed_as_they_are() -> None:
+    said = printed(hostile())
+    assert "[red]r[/red]" in said
+    assert not set(CONTROL) & set(said) - set("[]3m12J8;:/htpevilxample.<!-> ")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_nothing_is_wider_than_the_terminal(width: int) -> None:
+    assert max(len(line) for line in printed(*run(), width=width).splitlines()) <= width
+
+
+def test_the_line_says_what_is_violated() -> None:
+    line = str(summary_line(violating()))
+    assert line.startswith("✗ violates vllm 0.11.0: LAW-1, GREEDY-1, LOGPROB-1")
+    assert "\n" not in str(summary_line(hostile()))
+    assert str(summary_line(failing())) == "! error llama.cpp b6402: 6 × error · 12 s"
+
+
+@pytest.mark.parametrize("module", [text, wording, markdown])
+def test_worked_examples(module) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
