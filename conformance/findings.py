@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -178,12 +179,26 @@ def exit_code(reports: Iterable[EngineReport]) -> int:
 
 def to_json(reports: Iterable[EngineReport]) -> str:
     """All reports of a run as JSON text."""
-    return json.dumps({"schema": SCHEMA, "engines": [dataclasses.asdict(report) for report in reports]}, indent=1)
+    document = {"schema": SCHEMA, "engines": [_plain(dataclasses.asdict(report)) for report in reports]}
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """The value with infinities and NaN, which JSON has no numbers for, as {"float": "-inf"}."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(entry: dict[str, Any]) -> Any:
+    return float(entry["float"]) if entry.keys() == {"float"} else entry
 
 
 def from_json(text: str) -> list[EngineReport]:
     """The reports that `to_json` wrote. Raises ValueError for another schema version."""
-    document = json.loads(text)
+    document = json.loads(text, object_hook=_number)
     if document.get("schema") != SCHEMA:
         raise ValueError(f"this report has schema {document.get('schema')!r}; this version reads schema {SCHEMA}")
     return [_engine_report(entry) for entry in document["engines"]]

@@ -77,6 +77,15 @@ def _counts(findings: Iterable[Finding]) -> list[tuple[Verdict, int]]:
     return [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
 
 
+def _setting(value: object) -> str:
+    """A setting's value on one line; nested ones as "name value, name value"."""
+    if isinstance(value, dict):
+        return ", ".join(f"{text.one_line(key, 80)} {_setting(nested)}" for key, nested in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_setting, value))
+    return text.one_line(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -99,6 +108,7 @@ def _environment() -> Environment:
         fine=_fine,
         alarm=lambda alpha: f"{-math.log10(alpha):.3g}",
         kind=_kind,
+        setting=_setting,
         drawing=lambda chart: Markup(chart.drawing),  # made by us from an XML tree: every text in it is escaped
     )
     environment.globals.update(

@@ -131,7 +131,7 @@ def _violates(report: EngineReport) -> str:
     modes = _listed(dict.fromkeys(mode_name(f.mode) for f in violations))
     changes_output = any(family(f.requirement) in ("LAW", "GREEDY") for f in violations)
     claim = "its output is not the target model's" if changes_output else "it does not do what is required"
-    said = f"violates {plural(len(ids), 'requirement')} ({_listed(map(one_line, ids))}) in {modes}: {claim}"
+    said = f"violates {plural(len(ids), 'requirement')} ({_listed(one_line(i, 40) for i in ids)}) in {modes}: {claim}"
     if all(f.not_speculation for f in violations):
         return f"{said}. The same is seen with speculation off, so speculation is not the cause."
     return f"{said}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from example_run import conforming, run, violating
 from hostile_run import hostile
 from markdown_it import MarkdownIt
 
-from conformance.findings import EngineReport, Finding, Verdict, from_json
+from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
 from conformance.reporting import ReportFiles, html, junit, markdown, write
 
 
@@ -53,6 +54,13 @@ def test_hostile_texts_can_be_written_and_read_back(tmp_path: Path) -> None:
     files = write([hostile()], tmp_path)
     assert from_json(files.json.read_text("utf-8")) == [hostile()]
     ElementTree.parse(files.junit)
+
+
+def test_json_is_json_even_where_evidence_is_infinite() -> None:
+    ruined = dataclasses.replace(conforming(), log10_evidence=float("-inf"), modes=())
+    text = to_json([ruined])
+    json.loads(text, parse_constant=pytest.fail)
+    assert from_json(text) == [ruined]
 
 
 def cases(reports: list[EngineReport]) -> dict[tuple[str, str], list[ElementTree.Element]]:
