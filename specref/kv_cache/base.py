@@ -10,7 +10,7 @@ Speculation reads tokens that may be taken back, so a cache must be able to forg
 
 The token emitted at the end of a round was read by nobody yet: it is the first row of the next round. So after a round
 `length` is the number of committed tokens less one, and `visible()` must equal, entry for entry, what a fresh prefill
-of those tokens leaves behind. That is the whole contract.
+of the committed tokens but the last leaves behind. That is the whole contract.
 
 A tree is not a sequence. Until `gather` names the accepted path, `length` and `visible()` speak of what was there
 before the tree; `rollback` drops the tree.
@@ -79,6 +79,13 @@ class RowCache(ABC):
 
         Raises ValueError for rows of another shape or kind, parents that are no `TokenTree`, or while a tree waits;
         CacheFull when the rows do not fit.
+
+        >>> from specref.kv_cache.contiguous import ContiguousCache
+        >>> cache = ContiguousCache(dtype=int)
+        >>> cache.append([10, 20])
+        >>> cache.append([30, 40, 50], parents=[-1, 0, 0])
+        >>> cache.length, cache.visible()
+        (2, array([10, 20]))
         """
         if self._tree is not None:
             raise ValueError(f"a tree of {len(self._tree)} nodes waits at length {self.length}; gather(path) or rollback first")
@@ -97,6 +104,17 @@ class RowCache(ABC):
 
         Raises ValueError for a length that was never reached, is negative, or lies further back than this cache can
         restore (`earliest`).
+
+        >>> from specref.kv_cache.contiguous import ContiguousCache
+        >>> cache = ContiguousCache(dtype=int)
+        >>> cache.append([10, 20, 30])
+        >>> cache.rollback(2)
+        >>> cache.visible()
+        array([10, 20])
+        >>> cache.rollback(3)
+        Traceback (most recent call last):
+        ...
+        ValueError: cannot roll back forward, from 2 to 3; append the rows instead
         """
         length = operator.index(length)
         if length > self.length:
@@ -116,6 +134,13 @@ class RowCache(ABC):
 
         `path` holds node numbers from the root's child down, as rows of the append that brought the tree; the empty
         path keeps the root alone. Raises ValueError without a waiting tree, or for a path that is not in it.
+
+        >>> from specref.kv_cache.contiguous import ContiguousCache
+        >>> cache = ContiguousCache(dtype=int)
+        >>> cache.append([30, 40, 50, 60], parents=[-1, 0, 0, 2])
+        >>> cache.gather([2, 3])
+        >>> cache.visible()
+        array([30, 50, 60])
         """
         if self._tree is None:
             raise ValueError(f"no tree waits for path {tuple(path)}; append(rows, parents) first")

@@ -81,18 +81,23 @@ class RecurrentCache(RowCache):
         return self._states[-1].copy()
 
     def _write(self, rows: Rows) -> None:
-        for row in rows:
-            self._states.append(np.asarray(self._step(self._states[-1], row)))
+        chain = tuple(range(-1, len(rows) - 1))
+        self._states.extend(self._states_along(rows, chain))
 
     def _drop(self, length: int) -> None:
         for _ in range(length, self.length):
             self._states.pop()
 
     def _hold(self, rows: Rows, parents: tuple[int, ...]) -> None:
-        self._node_states = []
-        for row, parent in zip(rows, parents, strict=True):
-            before = self._states[-1] if parent < 0 else self._node_states[parent]
-            self._node_states.append(np.asarray(self._step(before, row)))
+        self._node_states = self._states_along(rows, parents)
 
     def _keep(self, nodes: tuple[int, ...]) -> None:
         self._states.extend(self._node_states[node] for node in nodes)
+
+    def _states_along(self, rows: Rows, parents: tuple[int, ...]) -> list[Rows]:
+        """The state after every row, each one step on from its parent's; the first from the current state."""
+        states: list[Rows] = []
+        for row, parent in zip(rows, parents):
+            before = self._states[-1] if parent < 0 else states[parent]
+            states.append(np.asarray(self._step(before, row)))
+        return states

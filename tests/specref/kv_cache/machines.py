@@ -158,12 +158,14 @@ class SharedPages(RuleBasedStateMachine):
         self.publish(*self.a_sequence(data))
 
     @precondition(lambda self: 0 < len(self.held) < 3)
-    @rule(more=st.lists(TOKENS, max_size=2), data=st.data())
-    def fork(self, more: list[int], data: st.DataObject) -> None:
-        """Two answers to one prompt; the second may go on at once."""
-        if self.fits(len(more)):
+    @rule(one=st.lists(TOKENS, max_size=2), other=st.lists(TOKENS, max_size=2), data=st.data())
+    def fork(self, one: list[int], other: list[int], data: st.DataObject) -> None:
+        """Two answers to one prompt, each going on in its own way."""
+        if self.fits(len(one) + self.page_size * 2 + len(other)):
             cache, tokens = self.a_sequence(data)
-            self.go_on(cache.fork(), tokens, more)
+            self.held.remove((cache, tokens))
+            self.go_on(cache.fork(), tokens, one)
+            self.go_on(cache, tokens, other)
 
     @precondition(lambda self: self.held)
     @rule(back=st.integers(1, 4), more=st.lists(TOKENS, max_size=4), data=st.data())
