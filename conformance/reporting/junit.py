@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from junitparser import Error, Failure, JUnitXml, Property, Skipped, TestCase, TestSuite
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.reporting import wording
@@ -15,12 +15,15 @@ _ERRORS = (Verdict.ERROR, Verdict.INCONCLUSIVE)
 _SKIPPED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
 
 
-def document(reports: Iterable[EngineReport]) -> str:
+def document(reports: Sequence[EngineReport]) -> str:
     """The XML text. Violations are failures; errors and the inconclusive are errors; what was not tested is skipped."""
     xml = JUnitXml("specref")
     for report in reports:
         xml.add_testsuite(_suite(report))
     xml.update_statistics()
+    for suite, report in zip(xml, reports):  # the audit's own time: single requirements have none
+        suite.time = round(report.seconds, 3)
+    xml.time = round(sum(report.seconds for report in reports), 3)
     buffer = io.BytesIO()
     xml.write(buffer, pretty=True)
     return buffer.getvalue().decode()
@@ -31,10 +34,8 @@ def _suite(report: EngineReport) -> TestSuite:
     suite.timestamp = one_line(report.started)
     settings = {name: getattr(report, name) for name in ("level", "alpha", "seed", "target", "draft")}
     for key, value in {**settings, "log10 evidence": evidence(report.log10_evidence), **report.environment}.items():
-        suite.append(Property(one_line(key), one_line(value)))
+        suite.add_property(one_line(key), one_line(value))
     suite.add_testcases([_case(finding, wording.name(report)) for finding in report.findings])
-    suite.update_statistics()
-    suite.time = round(report.seconds, 3)
     return suite
 
 
@@ -62,8 +63,8 @@ def details(finding: Finding) -> str:
     lines = [clean(finding.summary), f"judged: {wording.amount(finding)}"]
     if finding.log10_evidence is not None:
         lines.append(f"log10 evidence: {evidence(finding.log10_evidence)}")
-    if finding.detects:
-        lines.append(f"smallest fault caught: {one_line(finding.detects)}")
+    if wording.detected(finding, finding):
+        lines.append(f"smallest fault caught: {wording.detected(finding, finding)}")
     if finding.not_speculation:
         lines.append("The same is seen with speculation off.")
     lines += [f"at: {one_line(place)}" for place in finding.violations]

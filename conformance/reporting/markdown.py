@@ -66,7 +66,7 @@ def _verdicts(reports: Iterable[EngineReport]) -> list[str]:
 
 def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
     yield f"\n### {prose(wording.name(report))}\n"
-    yield prose(f"Level {report.level}, target {report.target}, draft {report.draft}; {wording.tested(report)}", 600)
+    yield prose(f"Level {report.level} · target {report.target} · draft {report.draft} · {wording.tested(report)}", 600)
     yield ""
     yield from (f"- {about_what}: {sentence}" for about_what, sentence in wording.guarantee(report))
     yield from _violations(report)
@@ -113,10 +113,12 @@ def _rows(finding: Finding) -> Iterable[str]:
         prose(wording.amount(finding)),
         *("", "", ""),
         evidence(finding.log10_evidence),
-        prose(finding.detects, 200),
+        prose(wording.detected(finding, finding)),
     )
     for row in finding.statistics:
-        yield _row("", "", prose(wording.statistic_name(row)), *wording.statistic_cells(row), prose(row.detects, 200))
+        yield _row(
+            "", "", prose(wording.statistic_name(row)), *wording.statistic_cells(row), prose(wording.detected(finding, row))
+        )
 
 
 def _row(*cells: str) -> str:
@@ -128,7 +130,7 @@ def _not_tested(report: EngineReport) -> Iterable[str]:
     if groups:
         yield "\n**Not tested or not finished, and why**\n"
     for verdict, reason, where in groups[:30]:
-        places = "; ".join(f"{code(requirement)} ({', '.join(map(prose, modes))})" for requirement, modes in where)
+        places = "; ".join(f"{code(requirement)} ({' · '.join(map(prose, modes))})" for requirement, modes in where)
         yield f"- {wording.SYMBOLS[verdict]} {verdict}: {places}. {prose(reason)}"
     if len(groups) > 30:
         yield f"- and {count(len(groups) - 30)} more reasons in `report.html`"

@@ -81,7 +81,7 @@ def _table(report: EngineReport) -> Table:
         if finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR):
             table.add_row(*_finding_cells(finding))
             for statistic in finding.statistics:
-                table.add_row(*_statistic_cells(statistic))
+                table.add_row(*_statistic_cells(finding, statistic))
     return table
 
 
@@ -89,11 +89,16 @@ def _finding_cells(finding: Finding) -> list[Text]:
     label = Text.assemble((one_line(finding.requirement, 40), "bold"), " ", wording.mode_name(finding.mode))
     verdict = Text(f"{wording.SYMBOLS[finding.verdict]} {finding.verdict}", style=STYLES[finding.verdict])
     n = f"{count(finding.n)}/{count(finding.planned)}" if finding.planned > finding.n else count(finding.n)
-    return [label, verdict, Text(n), *map(Text, ("", "", "", evidence(finding.log10_evidence), one_line(finding.detects, 200)))]
+    return [
+        label,
+        verdict,
+        Text(n),
+        *map(Text, ("", "", "", evidence(finding.log10_evidence), wording.detected(finding, finding))),
+    ]
 
 
-def _statistic_cells(row: Statistic) -> list[Text]:
-    cells = (f"  {wording.statistic_name(row)}", "", *wording.statistic_cells(row), one_line(row.detects, 200))
+def _statistic_cells(finding: Finding, row: Statistic) -> list[Text]:
+    cells = (f"  {wording.statistic_name(row)}", "", *wording.statistic_cells(row), wording.detected(finding, row))
     return [Text(cell, style="dim") for cell in cells]
 
 
@@ -115,7 +120,7 @@ def _print_not_tested(report: EngineReport, console: Console) -> None:
     if groups:
         console.print(Text("  Not tested or not finished, and why", style="bold"))
     for verdict, reason, where in groups:
-        places = "; ".join(f"{requirement} ({', '.join(modes[:4])}{_more(len(modes) - 4)})" for requirement, modes in where)
+        places = "; ".join(f"{requirement} ({' · '.join(modes[:4])}{_more(len(modes) - 4)})" for requirement, modes in where)
         text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")
         console.print(Padding(text, (0, 0, 0, 4)))
 

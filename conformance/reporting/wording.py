@@ -115,7 +115,7 @@ def verdict_sentence(report: EngineReport) -> str:
     if verdict is Verdict.INCONCLUSIVE:
         return "is undecided: less was judged than planned, and so far without an alarm."
     if verdict is Verdict.LOSSY_AS_DECLARED:
-        modes = _listed(mode_name(f.mode) for f in with_verdict(report, verdict))
+        modes = _listed(f"“{mode_name(f.mode)}”" for f in with_verdict(report, verdict))
         rest = "; everything else that was judged conforms" if with_verdict(report, Verdict.CONFORMS) else ""
         return f"is lossy as declared: it changes the output in {modes}, as its authors say{rest}."
     if verdict is Verdict.CONFORMS:
@@ -128,7 +128,7 @@ def verdict_sentence(report: EngineReport) -> str:
 def _violates(report: EngineReport) -> str:
     violations = with_verdict(report, Verdict.VIOLATES)
     ids = list(dict.fromkeys(f.requirement for f in violations))
-    modes = _listed(dict.fromkeys(mode_name(f.mode) for f in violations))
+    modes = _listed(f"“{mode_name(f.mode)}”" for f in violations)
     changes_output = any(family(f.requirement) in ("LAW", "GREEDY") for f in violations)
     claim = "its output is not the target model's" if changes_output else "it does not do what is required"
     said = f"violates {plural(len(ids), 'requirement')} ({_listed(one_line(i, 40) for i in ids)}) in {modes}: {claim}"
@@ -161,7 +161,7 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     if any(f.alpha is not None and f.detects for f in conforming):
         power = f"would have been caught with probability at least {POWER}"
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
-    if any(f.verdict is Verdict.INCONCLUSIVE for f in statistical):
+    if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:
         said.append(("Not claimed", "Nothing is said about smaller faults, other settings, or what was not tested."))
@@ -221,6 +221,11 @@ def evidence_in_words(log10: float | None, alpha: float) -> str:
     alarm = -math.log10(alpha)
     against = "is an alarm, and this is one" if log10 >= alarm else "would be an alarm"
     return f"Evidence against the engine, in powers of ten: {evidence(log10)}; {alarm:.3g} {against}."
+
+
+def detected(finding: Finding, row: Finding | Statistic) -> str:
+    """The smallest fault that a finding, or a statistic of it, would have caught, where the planned n was reached."""
+    return one_line(row.detects, 240) if finding.verdict in (Verdict.CONFORMS, Verdict.LOSSY_AS_DECLARED) else ""
 
 
 def statistic_cells(row: Statistic) -> tuple[str, str, str, str, str]:

@@ -85,6 +85,8 @@ def test_junit_counts_every_verdict_where_ci_looks_for_it() -> None:
     root = ElementTree.fromstring(junit.document(run()))
     for suite, report in zip(root, run()):
         verdicts = [finding.verdict for finding in report.findings]
+        assert float(suite.get("time", "")) == report.seconds
+        assert {"seed", "alpha", "target", "torch"} <= {entry.get("name") for entry in suite.iterfind("properties/property")}
         assert int(suite.get("tests", "")) == len(verdicts)
         assert int(suite.get("failures", "")) == verdicts.count(Verdict.VIOLATES)
         assert int(suite.get("errors", "")) == verdicts.count(Verdict.ERROR) + verdicts.count(Verdict.INCONCLUSIVE)
