@@ -146,6 +146,7 @@ def test_the_training_script_makes_a_family_that_can_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(train, "ROWS", 4)
+    monkeypatch.setattr(train, "WINDOW", 64)
     monkeypatch.setattr("sys.argv", ["train", "--out", str(tmp_path), "--scale", "0.02"])
     train.main()
     for name in pretrained.names():
