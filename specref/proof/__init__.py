@@ -1,7 +1,7 @@
 """Proof by enumeration: the exact law of every rule on random rational models, compared with the target's by `==`."""
 
-from specref.proof.counterexample import Counterexample, RowsModel, smallest_counterexample
-from specref.proof.instances import Instance, chain_instances, random_models, tree_instances
+from specref.proof.counterexample import Counterexample, smallest_counterexample
+from specref.proof.instances import EXAMPLE, Instance, RowsModel, chain_instances, random_models, tree_instances
 from specref.proof.prove import ProofResult, prove_all
 from specref.proof.rounds import (
     Departure,
@@ -16,6 +16,7 @@ from specref.proof.rounds import (
 from specref.proof.subjects import SUBJECTS, PlainGreedy, Subject, subject
 
 __all__ = [
+    "EXAMPLE",
     "SUBJECTS",
     "Counterexample",
     "Departure",

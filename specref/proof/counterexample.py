@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
 from specref.chance import EnumeratedChance
-from specref.laws import Law, rational
+from specref.laws import Law
 from specref.models import LanguageModel, Tokens
-from specref.proof.instances import Instance
+from specref.proof.instances import Instance, Rows, RowsModel
 from specref.proof.rounds import UNLIMITED, Departure, departure, law_in_two_stages
 from specref.proof.subjects import Draw, Subject
-
-Rows = dict[Tokens, tuple[int, ...]]
-
-
-class RowsModel:
-    """A model written out: for each context the integer weights `[V]` of its law; uniform where nothing is written.
-
-    >>> RowsModel(2, {(): (1, 3)}).next_law(())
-    array([Fraction(1, 4), Fraction(3, 4)], dtype=object)
-    """
-
-    def __init__(self, vocabulary: int, rows: Mapping[Tokens, tuple[int, ...]]) -> None:
-        self._vocabulary = vocabulary
-        self.rows: Rows = dict(rows)
-        self.asked: set[Tokens] = set()
-
-    @property
-    def vocabulary(self) -> int:
-        """V, the number of token ids."""
-        return self._vocabulary
-
-    def next_law(self, context: Tokens) -> Law:
-        """The law `[V]` of the token that follows `context`."""
-        self.asked.add(context)
-        return rational(self.rows.get(context, (1,) * self.vocabulary))
-
-    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
-        """The laws `[k+1, V]` after the context and 0..k of the `drafted` tokens."""
-        return [self.next_law(context + drafted[:i]) for i in range(len(drafted) + 1)]
 
 
 @dataclass(frozen=True)

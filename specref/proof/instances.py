@@ -6,10 +6,11 @@ full support, zeros, ties, certain tokens, p = q, q near p, q far from p, disjoi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from specref.models import Kind, LanguageModel, TableModel
+from specref.laws import Law, rational
+from specref.models import Kind, LanguageModel, TableModel, Tokens
 
 TARGET_KINDS: tuple[Kind, ...] = ("mixed", "plain", "zeros", "ties", "one_hot")
 DRAFT_KINDS: tuple[Kind, ...] = ("mixed", "same", "near", "far", "disjoint", "plain", "zeros", "ties", "one_hot")
@@ -25,6 +26,36 @@ TREES: dict[str, tuple[int, ...]] = {
     "cat, dog, bird": (-1, 0, 0, 0, 1, 1, 2),
 }
 """Shapes to draft trees in, as parents `[N]`."""
+
+
+Rows = dict[Tokens, tuple[int, ...]]
+
+
+class RowsModel:
+    """A model written out: for each context the integer weights `[V]` of its law; uniform where nothing is written.
+
+    >>> RowsModel(2, {(): (1, 3)}).next_law(())
+    array([Fraction(1, 4), Fraction(3, 4)], dtype=object)
+    """
+
+    def __init__(self, vocabulary: int, rows: Mapping[Tokens, tuple[int, ...]]) -> None:
+        self._vocabulary = vocabulary
+        self.rows: Rows = dict(rows)
+        self.asked: set[Tokens] = set()
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of token ids."""
+        return self._vocabulary
+
+    def next_law(self, context: Tokens) -> Law:
+        """The law `[V]` of the token that follows `context`."""
+        self.asked.add(context)
+        return rational(self.rows.get(context, (1,) * self.vocabulary))
+
+    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
+        """The laws `[k+1, V]` after the context and 0..k of the `drafted` tokens."""
+        return [self.next_law(context + drafted[:i]) for i in range(len(drafted) + 1)]
 
 
 @dataclass(frozen=True)
@@ -90,3 +121,12 @@ def tree_instances(count: int, seed: int | str = 0, memory: int | None = 1) -> I
         vocabulary = min((3, 2, 4)[i % 3], 4 if len(shape) < 7 else 3)
         target, drafter = random_models(name, vocabulary, i // 2, memory)
         yield Instance(target, drafter, shape, name)
+
+
+EXAMPLE = Instance(
+    target=RowsModel(3, dict.fromkeys([(), (0,), (1,), (2,)], (5, 3, 2))),
+    drafter=RowsModel(3, {(): (2, 5, 3)}),
+    shape=chain_shape(1),
+    seed="example",
+)
+"""One drafted token, p = (.5, .3, .2) and q = (.2, .5, .3) everywhere: what the size of a lossy rule's error is stated on."""

@@ -15,7 +15,7 @@ from specref.chance import Chance
 from specref.laws import total_variation
 from specref.models import Tokens, sequence_law
 from specref.proof.counterexample import Counterexample, smallest_counterexample
-from specref.proof.instances import Instance, chain_instances, tree_instances
+from specref.proof.instances import EXAMPLE, Instance, chain_instances, tree_instances
 from specref.proof.rounds import (
     UNLIMITED,
     departure,
@@ -45,8 +45,8 @@ class ProofResult:
 
     models: random models proven by one round after every context; rounds: these rounds (a rule for chosen drafts has one for
     each draft). generations: further models proven by whole generations. equal: every law was exactly the target's.
-    total_variation: the largest found, exact (0 if equal). counterexample: the smallest found, for a rule claimed lossless.
-    seconds: processor time.
+    total_variation: the largest found, exact (0 if equal). on_example: for a lossy rule, the total variation of its first token
+    on EXAMPLE, over the worst draft. counterexample: the smallest found, for a rule claimed lossless. seconds: processor time.
     """
 
     rule: str
@@ -56,6 +56,7 @@ class ProofResult:
     rounds: int = 0
     generations: int = 0
     total_variation: Fraction = field(default_factory=Fraction)
+    on_example: Fraction | None = None
     counterexample: Counterexample | None = None
     seconds: float = 0.0
 
@@ -77,6 +78,7 @@ class ProofResult:
         self.seconds += other.seconds
         self.total_variation = max(self.total_variation, other.total_variation)
         self.counterexample = self.counterexample or other.counterexample
+        self.on_example = self.on_example if other.on_example is None else other.on_example
 
 
 def prove_all(
@@ -151,6 +153,8 @@ def prove_piece(piece: Piece, one: Subject | None = None) -> ProofResult:
     for i, instance in enumerate(instances(piece.generations, f"generations {piece.seed}", memory=None)):
         if i % piece.stride == piece.first:
             by_generation(one, instance, result, eos=(0,) if i % 2 else ())
+    if one.claim == "lossy" and piece.first == 0:
+        result.on_example = variation_on_example(one)
     result.seconds = time.process_time() - began
     return result
 
@@ -189,3 +193,19 @@ def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Se
         for context in every_context(instance.target):
             if one.claim == "lossless" and result.counterexample is None:
                 result.counterexample = smallest_counterexample(one, instance, context)
+
+
+def variation_on_example(one: Subject) -> Fraction:
+    """Total variation of the first token that a round emits on EXAMPLE from the target's law, over the worst draft.
+
+    >>> variation_on_example(subject("ratio")), variation_on_example(subject("ensemble, weight 1/2"))
+    (Fraction(0, 1), Fraction(3, 20))
+    """
+    worst = Fraction(0)
+    wanted = {(token,): probability for token, probability in enumerate(EXAMPLE.target.next_law(()))}
+    for draw in one.drafting(EXAMPLE, (), UNLIMITED):
+        first: dict[Tokens, Fraction] = {}
+        for emitted, mass in law_in_two_stages(draw, EXAMPLE.target, (), one.rule).items():
+            first[emitted[:1]] = first.get(emitted[:1], Fraction(0)) + mass
+        worst = max(worst, Fraction(total_variation(first, wanted)))
+    return worst

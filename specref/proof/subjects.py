@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from specref.draft import Draft
 from specref.laws import Law, one_hot
 from specref.models import LanguageModel, Tokens
 from specref.proof.instances import Instance
-from specref.rules import Rule, block, chain, tree
+from specref.rules import Rule, block, chain, tree, typical
 from specref.tree import TokenTree
 
 Draw: TypeAlias = Callable[[Chance], Draft]
@@ -142,6 +143,8 @@ def _the_same(draft: Draft, chance: Chance) -> Draft:
     return draft
 
 
+HALF = Fraction(1, 2)
+
 SUBJECTS: tuple[Subject, ...] = (
     Subject("ratio", "chain", chain.ratio, drawn_chain),
     Subject("ratio, draft length decided by the kept token", "chain", chain.ratio, drawn_until_unlikely),
@@ -156,6 +159,11 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("recursive_rejection, siblings without replacement", "tree", tree.recursive_rejection, tree_without_replacement),
     Subject("traversal, siblings with replacement", "tree", tree.traversal, tree_with_replacement),
     Subject("traversal, siblings without replacement", "tree", tree.traversal, tree_without_replacement),
+    Subject("typical", "tree", typical.typical, some_trees, claim="lossy"),
+    Subject("typical, next token sampled", "tree", partial(typical.typical, sampled=True), some_trees, claim="lossy"),
+    Subject("target_only, tau_acc 1/2", "tree", partial(tree.target_only, tau_acc=HALF), some_distinct_trees, claim="lossy"),
+    Subject("ensemble, weight 1/2", "chain", partial(typical.ensemble, weight=HALF), drawn_chain, claim="lossy"),
+    Subject("lenient, lenience 1/2", "chain", partial(typical.lenient, lenience=HALF), drawn_chain, claim="lossy"),
 )
 """Every rule of the reference, in the order in which it is proven."""
 
