@@ -130,7 +130,7 @@ def _not_tested(report: EngineReport) -> Iterable[str]:
     if groups:
         yield "\n**Not tested or not finished, and why**\n"
     for verdict, reason, where in groups[:30]:
-        places = "; ".join(f"{code(requirement)} ({' · '.join(map(prose, modes))})" for requirement, modes in where)
+        places = "; ".join(f"{code(requirement)} ({prose(wording.some_modes(modes))})" for requirement, modes in where)
         yield f"- {wording.SYMBOLS[verdict]} {verdict}: {places}. {prose(reason)}"
     if len(groups) > 30:
         yield f"- and {count(len(groups) - 30)} more reasons in `report.html`"

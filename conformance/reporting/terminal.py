@@ -15,7 +15,7 @@ from rich.text import Text
 
 from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
 from conformance.reporting import wording
-from conformance.reporting.text import about, count, duration, evidence, one_line, plural
+from conformance.reporting.text import about, count, duration, evidence, one_line
 
 STYLES = {
     Verdict.CONFORMS: "green",
@@ -120,10 +120,6 @@ def _print_not_tested(report: EngineReport, console: Console) -> None:
     if groups:
         console.print(Text("  Not tested or not finished, and why", style="bold"))
     for verdict, reason, where in groups:
-        places = "; ".join(f"{requirement} ({' · '.join(modes[:4])}{_more(len(modes) - 4)})" for requirement, modes in where)
+        places = "; ".join(f"{requirement} ({wording.some_modes(modes)})" for requirement, modes in where)
         text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")
         console.print(Padding(text, (0, 0, 0, 4)))
-
-
-def _more(n: int) -> str:
-    return f" and {plural(n, 'mode')} more" if n > 0 else ""

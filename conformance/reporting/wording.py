@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from itertools import groupby
 
-from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict
+from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
 from conformance.reporting.text import about, count, evidence, number, one_in, one_line, plural, probability
 from conformance.requirements import BY_ID
 
@@ -102,6 +102,21 @@ def modes_of(report: EngineReport) -> list[str]:
 def mode_report(report: EngineReport, mode: str) -> ModeReport | None:
     """What was measured in a mode, if anything was."""
     return next((measured for measured in report.modes if measured.name == mode), None)
+
+
+def mode_verdict(report: EngineReport, mode: str) -> Verdict:
+    """The verdict that decides in one mode."""
+    return worst(finding.verdict for finding in report.findings if finding.mode == mode)
+
+
+def some_modes(modes: list[str], limit: int = 6) -> str:
+    """The modes' names in a row; of many, the first and how many more.
+
+    >>> some_modes(["a", "b", "c", "d"], 2)
+    'a · b and 2 more'
+    """
+    more = f" and {len(modes) - limit} more" if len(modes) > limit else ""
+    return " · ".join(modes[:limit]) + more
 
 
 def verdict_sentence(report: EngineReport) -> str:
