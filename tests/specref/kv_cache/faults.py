@@ -252,6 +252,16 @@ class SharedPagesOverwritten(PagePool):
         return page in self._name_of
 
 
+class EvictedPagesStillFound(PagePool):
+    """A page is handed to a new user, and still served to whoever asks for what it held."""
+
+    def take(self) -> int:
+        names = dict(self._page_named)
+        page = super().take()
+        self._page_named.update(names)
+        return page
+
+
 class PublishedBeforeTheRollback(SharedPages):
     """The engine publishes the emitted tokens while the slot behind the last accepted one holds the rejected draft."""
 
@@ -336,6 +346,7 @@ FAULTS: dict[str, Machine] = {
     "PagesNeverFreed": shared(PagesNeverFreed),
     "RowsOfDraftsHashed": shared(RowsOfDraftsHashed, PublishedPagesOverwritten),
     "PublishedPagesOverwritten": shared(pool=PublishedPagesOverwritten),
+    "EvictedPagesStillFound": shared(pool=EvictedPagesStillFound),
     "SharedPagesOverwritten": shared(pool=SharedPagesOverwritten),
     "PublishedBeforeTheRollback": shared(of=PublishedBeforeTheRollback),
     "draft settled one too many": drafting(settle=settled_one_too_many),

@@ -108,9 +108,11 @@ class SharedPages(RuleBasedStateMachine):
 
     @initialize(prompt=st.lists(TOKENS, min_size=4, max_size=7))
     def start(self, prompt: list[int]) -> None:
-        self.pool = shuffled_pool(self.page_size, 24, self.pool_class)
+        # Few enough pages that published ones are needed again, enough that most rounds fit.
+        self.pool = shuffled_pool(self.page_size, 2 + 16 // self.page_size, self.pool_class)
         self.held: list[tuple[PagedCache, list[int]]] = []
         self.rows_named: dict[bytes, Any] = {}
+        self.published_tokens: list[list[int]] = []
         self.go_on(self.cache_class(self.pool), [], prompt)
         self.publish(*self.held[0])
 
@@ -122,9 +124,11 @@ class SharedPages(RuleBasedStateMachine):
         return self.pool.free >= count // self.page_size + 2
 
     @precondition(lambda self: len(self.held) < 3)
-    @rule(prompt=st.lists(TOKENS, min_size=1, max_size=7))
-    def begin(self, prompt: list[int]) -> None:
-        """A request: what other sequences left published is taken over, the rest is read."""
+    @rule(more=st.lists(TOKENS, max_size=4), data=st.data())
+    def begin(self, more: list[int], data: st.DataObject) -> None:
+        """A request, often with a prefix that was published: what is found is taken over, the rest is read."""
+        known = data.draw(st.sampled_from(self.published_tokens), label="known")
+        prompt = known[: data.draw(st.integers(0, len(known)), label="of them")] + more
         if self.fits(len(prompt)):
             cache = self.cache_class.reuse(self.pool, prompt)
             self.go_on(cache, prompt[: cache.length], prompt[cache.length :])
@@ -196,6 +200,7 @@ class SharedPages(RuleBasedStateMachine):
 
     def publish(self, cache: PagedCache, tokens: list[int]) -> None:
         cache.publish(tokens)
+        self.published_tokens.append(list(tokens))
         self.rows_named.update(self.pages_of(tokens))
 
     def pages_of(self, tokens: list[int]) -> dict[bytes, Any]:
@@ -217,7 +222,7 @@ class SharedPages(RuleBasedStateMachine):
     @invariant()
     def the_books_balance(self) -> None:
         if hasattr(self, "held"):
-            users = [sum(cache.table.count(page) for cache, _ in self.held) for page in range(24)]
+            users = [sum(cache.table.count(page) for cache, _ in self.held) for page in range(len(self.pool.users))]
             if users != self.pool.users or self.pool.free != users.count(0):
                 raise Mismatch(f"pages are used {users} times, the pool says {self.pool.users}, {self.pool.free} free")
 

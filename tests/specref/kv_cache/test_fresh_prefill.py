@@ -21,7 +21,7 @@ def test_random_rounds(kind: Kind) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 2, 3])
 def test_random_rounds_in_shared_pages(page_size: int) -> None:
-    run(type("Machine", (SharedPages,), {"page_size": page_size}))
+    run(type("Machine", (SharedPages,), {"page_size": page_size}), examples=60, steps=20)
 
 
 @every_kind
