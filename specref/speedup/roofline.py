@@ -1,9 +1,10 @@
 """Speed on a machine: a pass takes as long as reading its bytes or doing its arithmetic, whichever is longer (the roofline).
 
 At small batches a pass over k + 1 tokens costs what a pass over one token costs, since the weights are read once either way:
-speculation is nearly free. At large batches arithmetic rules, every rejected token is paid for, and speculation loses. Both are
-bounds that no engine reaches: attention's arithmetic, sampling and communication are left out (`Hardware.seconds_per_pass` may
-stand for what every pass costs besides).
+speculation is nearly free. At large batches arithmetic rules, every rejected token is paid for, and speculation loses; unless
+the contexts are so long that reading the key-value caches keeps even large batches memory-bound (Chen et al. 2408.11049). Both
+sides of the roofline are bounds that no engine reaches: attention's arithmetic, sampling and communication are left out
+(`Hardware.seconds_per_pass` may stand for what every pass costs besides).
 """
 
 from __future__ import annotations
