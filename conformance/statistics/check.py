@@ -18,15 +18,16 @@ from conformance.statistics.scoring import Scored
 class Counted:
     """Samples of one fixed pair of laws, as counts ``[V]``, scored like a block of tokens.
 
-    ``log_wealth`` ``[J]``; ``bins(order, m)`` gives PIT counts; ``class_bins`` ``[8, 8]``.
+    ``log_wealth`` ``[J]`` of the bets; ``leaves`` ``[orders, LEAVES]`` and ``fine_bins`` ``[orders, FINE_BINS]`` count
+    PIT values.
     """
 
     n: int
     p: Floats
     counts: Ints
     log_wealth: Floats
+    leaves: Ints
     fine_bins: Ints
-    class_bins: Ints | None
 
 
 class Check(ABC):

@@ -15,7 +15,7 @@ from conformance.statistics.blocks import TokenBlock
 from conformance.statistics.check import Check
 from conformance.statistics.dirichlet import log_dirichlet
 from conformance.statistics.evidence import Evidence, Floats, Ints, log_mean_exp
-from conformance.statistics.pit import ORDERS
+from conformance.statistics.pit import ORDERS, READ
 from conformance.statistics.scoring import Scored
 
 CELLS = 8
@@ -31,7 +31,8 @@ def log_wealth_of_products(products: Floats) -> Floats:
 class LagCheck(Check):
     """Pairs of tokens of one request that lie 1 to k + 1 apart, and pairs in the same slot of successive rounds."""
 
-    def __init__(self, orders: int, lags: int) -> None:
+    def __init__(self, has_q: bool, lags: int) -> None:
+        orders = READ if has_q else 2
         self.name, self.orders, self.lags = "lag", orders, lags
         self.sums = {
             "pairs": np.zeros((orders, lags + 1, CELLS, CELLS), np.int64),
@@ -41,7 +42,7 @@ class LagCheck(Check):
 
     def observe(self, scored: Scored) -> None:
         """Add the pairs that end in this block; the beginning of a pair may lie in the block before."""
-        block, values = scored.block, scored.pit
+        block, values = scored.block, scored.pit[: self.orders]
         if block.slot is not None:
             # In the order (request, slot, position), neighbours of one slot stand in successive rounds or further.
             order = np.lexsort((block.position, block.slot, block.request))
@@ -97,7 +98,8 @@ class CrossRowCheck(Check):
     ``rows`` requests that were submitted one after another. Groups are looked for within a block.
     """
 
-    def __init__(self, orders: int, rows: int) -> None:
+    def __init__(self, has_q: bool, rows: int) -> None:
+        orders = READ if has_q else 2
         self.name, self.orders, self.rows = "cross-row", orders, rows
         self.sums = {"log_wealth": np.zeros((orders, len(STAKES))), "n": np.zeros(1, np.int64)}
 

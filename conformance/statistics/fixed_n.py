@@ -16,15 +16,19 @@ from conformance.statistics.check import Check, Counted
 from conformance.statistics.chi_square import LEAST_EXPECTED, NULL_TABLES, null_statistics, rank_p_value
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, log_mean_exp
 from conformance.statistics.ks import ks_of_bins, ks_p_value
-from conformance.statistics.omnibus import CELLS, FINE_BINS, bin_counts
-from conformance.statistics.pit import ORDERS
+from conformance.statistics.pit import ORDERS, READ
 from conformance.statistics.scoring import Scored
+
+FINE_BINS = 1024
+"""Bins in which PIT values are kept for KS; chi-square adds 32 of them to a cell."""
+CELLS = 32
 
 
 class FixedNCheck(Check):
     """Counts of PIT values in fine bins over the first ``registered_n`` tokens."""
 
-    def __init__(self, name: str, registered_n: int, orders: int, seed: int) -> None:
+    def __init__(self, name: str, registered_n: int, has_q: bool, seed: int) -> None:
+        orders = READ if has_q else 2
         self.name, self.registered_n, self.orders, self.seed = name, registered_n, orders, seed
         # `skipped` turns 1 when shards are merged and the registered n falls inside the later one.
         self.sums = {
@@ -37,17 +41,20 @@ class FixedNCheck(Check):
         """Count the tokens up to the registered n."""
         room = self.registered_n - int(self.sums["seen"][0])
         if room > 0:
-            self.sums["bins"] += bin_counts(scored.pit[:, :room], FINE_BINS)
+            for row, values in zip(self.sums["bins"], scored.pit[:, :room]):
+                row += np.bincount((values * FINE_BINS).astype(np.int64), minlength=FINE_BINS)
         self.sums["seen"] += len(scored.block)
 
     def observe_counts(self, counted: Counted) -> None:
         """Count samples up to the registered n: exchangeable ones, so a random part of them is their beginning."""
         room = self.registered_n - int(self.sums["seen"][0])
         if room >= counted.n:
-            self.sums["bins"] += counted.fine_bins
+            self.sums["bins"] += counted.fine_bins[: self.orders]
         elif room > 0:
             rng = np.random.default_rng([self.seed, 3, int(self.sums["seen"][0])])
-            self.sums["bins"] += np.stack([rng.multivariate_hypergeometric(row, room) for row in counted.fine_bins])
+            self.sums["bins"] += np.stack(
+                [rng.multivariate_hypergeometric(row, room) for row in counted.fine_bins[: self.orders]]
+            )
         self.sums["seen"] += counted.n
 
     def merge(self, later: Check) -> None:
@@ -77,8 +84,8 @@ class FixedNCheck(Check):
 class KSCheck(FixedNCheck):
     """Kolmogorov-Smirnov by the DKWM bound, in each order; calibrated, then averaged over orders."""
 
-    def __init__(self, registered_n: int, orders: int, seed: int) -> None:
-        super().__init__("ks", registered_n, orders, seed)
+    def __init__(self, registered_n: int, has_q: bool, seed: int) -> None:
+        super().__init__("ks", registered_n, has_q, seed)
 
     def evidence(self) -> Evidence:
         """0 before the registered n; then the mean of the calibrated p-values."""
@@ -101,8 +108,8 @@ class KSCheck(FixedNCheck):
 class ChiSquareCheck(FixedNCheck):
     """Chi-square on PIT cells, in each order, by its rank among null tables; calibrated, then averaged over orders."""
 
-    def __init__(self, registered_n: int, orders: int, seed: int) -> None:
-        super().__init__("chi-square", registered_n, orders, seed)
+    def __init__(self, registered_n: int, has_q: bool, seed: int) -> None:
+        super().__init__("chi-square", registered_n, has_q, seed)
         cells = CELLS
         while cells > 2 and registered_n / cells < LEAST_EXPECTED:
             cells //= 2

@@ -15,12 +15,13 @@ from conformance.statistics.blocks import Segment, TokenBlock
 from conformance.statistics.check import Check, Counted
 from conformance.statistics.dependence import CrossRowCheck, LagCheck
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse
-from conformance.statistics.fixed_n import ChiSquareCheck, KSCheck
-from conformance.statistics.omnibus import CLASS_CELLS, FINE_BINS, OmnibusCheck
-from conformance.statistics.pit import class_bins_of_counts, fine_bins_of_counts
+from conformance.statistics.fixed_n import FINE_BINS, ChiSquareCheck, KSCheck
+from conformance.statistics.omnibus import OmnibusCheck
+from conformance.statistics.pit import bins_of_counts, scores_of_orders
 from conformance.statistics.plan import ModePlan
 from conformance.statistics.scoring import score
 from conformance.statistics.segments import SegmentCheck
+from conformance.statistics.tree import EDGES
 
 OUTSIDE = ("acceptance", "draft law", "edges", "greedy")
 """Checks whose evidence reaches the ledger from elsewhere, as `Ledger.put`."""
@@ -73,9 +74,12 @@ class ModeJudge:
         if self.plan.has_q and drafted is None:
             raise WrongUse(f"mode {self.plan.name!r} was planned with a draft or proxy law q; none was given")
         wealth = self.bank.from_counts(p, drafted, counts)
-        fine = fine_bins_of_counts(p, drafted, counts, FINE_BINS, rng)
-        classes = None if drafted is None else class_bins_of_counts(p, drafted, counts, CLASS_CELLS, rng)
-        counted = Counted(n, p, counts, wealth, fine, classes)
+        possible = np.where(np.asarray(p) > 0, counts, 0)
+        leaves, fine = (
+            np.stack([bins_of_counts(scores, p, possible, edges, rng) for scores in scores_of_orders(p, drafted)])
+            for edges in (EDGES, np.linspace(0, 1, FINE_BINS + 1))
+        )
+        counted = Counted(n, p, counts, wealth, leaves, fine)
         for check in self.checks.values():
             check.observe_counts(counted)
         self.tokens += n
@@ -149,10 +153,9 @@ class ModeJudge:
 
 def _checks(plan: ModePlan, bank: FaultBank, seed: int) -> dict[str, Check]:
     """Every check that a judge can hold, by name."""
-    orders = 3 if plan.has_q else 2
     known: list[Check] = [
         BankCheck(bank),
-        OmnibusCheck(orders),
+        OmnibusCheck(plan.has_q),
         FamilyCheck(bank, "likelihood", "temperature"),
         SegmentCheck(Segment.ACCEPTED),
         SegmentCheck(Segment.RESIDUAL),
@@ -162,9 +165,9 @@ def _checks(plan: ModePlan, bank: FaultBank, seed: int) -> dict[str, Check]:
         StrataCheck(bank, "row", plan.rows, lambda block: block.row),
         StrataCheck(bank, "context", plan.contexts, lambda block: block.context),
         StrataCheck(bank, "shard", plan.shards, lambda block: block.request // plan.requests_per_shard),
-        LagCheck(orders, plan.k + 1),
-        CrossRowCheck(orders, plan.rows),
-        ChiSquareCheck(plan.registered_n, orders, seed),
-        KSCheck(plan.registered_n, orders, seed),
+        LagCheck(plan.has_q, plan.k + 1),
+        CrossRowCheck(plan.has_q, plan.rows),
+        ChiSquareCheck(plan.registered_n, plan.has_q, seed),
+        KSCheck(plan.registered_n, plan.has_q, seed),
     ]
     return {check.name: check for check in known}

@@ -9,7 +9,7 @@ import numpy as np
 from conformance.statistics.bank import FaultBank
 from conformance.statistics.blocks import Segment, TokenBlock
 from conformance.statistics.evidence import Floats, Ints
-from conformance.statistics.pit import pit, pit_within_ratio_class
+from conformance.statistics.pit import ORDERS, READ, pit
 from conformance.statistics.rows import Emitted, Rows, total
 
 CHUNK = 1 << 16
@@ -21,9 +21,8 @@ class Scored:
     """A block and its scores.
 
     ``log_bets``   ``[n, J]`` log of each bet's factor at each token.
-    ``pit``        ``[orders, n]`` PIT in the orders of token id, p and (with q) q/p.
-    ``ratio_class``, ``pit_in_class``  ``[n]`` class of q/p, and the PIT in the order of p within it; None without q.
-    ``segment_pit`` ``[3, n]`` PIT of an accepted or replaced token under its own law (NaN elsewhere); None if unused.
+    ``pit``        ``[orders, n]`` PIT in each of `pit.ORDERS` (without q, the first two).
+    ``segment_pit`` ``[READ, n]`` PIT of an accepted or replaced token under its own law (NaN elsewhere); None if unused.
     ``impossible`` number of tokens with p = 0.
     ``expected``   ``[V]`` sum of the laws; ``counts`` ``[V]`` tokens seen.
     """
@@ -31,8 +30,6 @@ class Scored:
     block: TokenBlock
     log_bets: Floats
     pit: Floats
-    ratio_class: Ints | None
-    pit_in_class: Floats | None
     segment_pit: Floats | None
     impossible: int
     expected: Floats
@@ -44,34 +41,30 @@ def score(block: TokenBlock, bank: FaultBank, rng: np.random.Generator, ratio_ru
     n, V = len(block), block.V
     has_q = block.q is not None and bank.has_q
     q = block.q if block.q is not None and has_q else block.p
-    orders = 3 if has_q else 2
-    uniforms = rng.random((8, n))
+    orders = len(ORDERS) if has_q else 2
+    uniforms = rng.random((2 * len(ORDERS), n))
     log_bets = np.empty((n, len(bank)))
     values = np.empty((orders, n))
-    ratio_class = np.empty(n, np.int64) if has_q else None
-    in_class = np.empty(n) if has_q else None
     by_segment = ratio_rule and has_q and block.segment is not None
-    segment_pit = np.full((3, n), np.nan) if by_segment else None
+    segment_pit = np.full((READ, n), np.nan) if by_segment else None
     expected, impossible = np.zeros(V), 0
     step = max(1, CHUNK // V)
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         tokens, rows = block.tokens[part], Rows(block.p[part], q[part])
         log_bets[part] = bank.log_bets(rows, tokens)
-        values[:, part] = pit(rows, tokens, uniforms[:3, part], has_q)
-        if ratio_class is not None and in_class is not None:
-            ratio_class[part], in_class[part] = pit_within_ratio_class(rows, tokens, uniforms[3, part])
+        values[:, part] = pit(rows, tokens, uniforms[: len(ORDERS), part], has_q)
         if segment_pit is not None:
-            segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[4:7, part])  # type: ignore[index]
+            segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[len(ORDERS) :, part])  # type: ignore[index]
         expected += np.ones(len(tokens)) @ rows.p
         impossible += int((Emitted(tokens, rows).p == 0).sum())
     counts = np.bincount(block.tokens, minlength=V)
-    return Scored(block, log_bets, values, ratio_class, in_class, segment_pit, impossible, expected, counts)
+    return Scored(block, log_bets, values, segment_pit, impossible, expected, counts)
 
 
 def _segment_pit(rows: Rows, tokens: Ints, segment: Ints, uniforms: Floats) -> Floats:
     """PIT of accepted tokens under min(p, q) and of replaced ones under max(p - q, 0), both normalised."""
-    out = np.full((3, len(tokens)), np.nan)
+    out = np.full((READ, len(tokens)), np.nan)
     for code, part in ((Segment.ACCEPTED, rows.smaller), (Segment.RESIDUAL, rows.p - rows.smaller)):
         mass = total(part)
         # A token outside its own law's support is left to the step-log rules: it has no PIT.
@@ -79,5 +72,5 @@ def _segment_pit(rows: Rows, tokens: Ints, segment: Ints, uniforms: Floats) -> F
         chosen = np.flatnonzero((segment == code) & (of_token > 0) & (mass[:, 0] > 1e-12))
         if len(chosen):
             laws = Rows(part[chosen] / mass[chosen], rows.q[chosen])
-            out[:, chosen] = pit(laws, tokens[chosen], uniforms[:, chosen])
+            out[:, chosen] = pit(laws, tokens[chosen], uniforms[:, chosen])[:READ]
     return out

@@ -11,29 +11,28 @@ import numpy as np
 
 from conformance.statistics.blocks import Segment
 from conformance.statistics.check import Check
-from conformance.statistics.dirichlet import log_dirichlet
 from conformance.statistics.evidence import Evidence, log_mean_exp
-from conformance.statistics.omnibus import CELLS, bin_counts
-from conformance.statistics.pit import ORDERS
+from conformance.statistics.pit import ORDERS, READ
 from conformance.statistics.scoring import Scored
+from conformance.statistics.tree import LEAVES, leaf_counts, log_shape
 
 
 class SegmentCheck(Check):
-    """A Dirichlet mixture on the PIT cells of one segment's tokens, in three orders."""
+    """Bets on the shape of the PIT of one segment's tokens, in three orders."""
 
     def __init__(self, segment: Segment) -> None:
         self.name, self.segment = segment.name.lower(), segment
-        self.sums = {"cells": np.zeros((3, CELLS), np.int64)}
+        self.sums = {"leaves": np.zeros((READ, LEAVES), np.int64)}
 
     def observe(self, scored: Scored) -> None:
         """Add the tokens of this segment."""
         if scored.segment_pit is None or scored.block.segment is None:
             return
         chosen = (scored.block.segment == self.segment) & ~np.isnan(scored.segment_pit[0])
-        self.sums["cells"] += bin_counts(scored.segment_pit[:, chosen], CELLS)
+        self.sums["leaves"] += leaf_counts(scored.segment_pit[:, chosen])
 
     def evidence(self) -> Evidence:
         """The mean over orders."""
-        logs = [log_mean_exp(log_dirichlet(row, np.full(CELLS, 1 / CELLS))) for row in self.sums["cells"]]
+        logs = [log_shape(row) for row in self.sums["leaves"]]
         holder = f"order of {ORDERS[int(np.argmax(logs))]}"
-        return Evidence(self.name, int(self.sums["cells"][0].sum()), log_mean_exp(np.array(logs)), holder=holder)
+        return Evidence(self.name, int(self.sums["leaves"][0].sum()), log_mean_exp(np.array(logs)), holder=holder)

@@ -1,0 +1,96 @@
+"""Bets on the shape of a PIT that is uniform under a correct engine: a sparse Polya tree, and bets on the two tails.
+
+The unit interval is cut into 32 equal cells, and the two outermost cells again and again in halves, down to 2^-30:
+a fault that touches only very rare tokens lives there. All that is kept is the number of PIT values in each leaf.
+
+*Polya tree.* Every halving is a coin with heads 1/2 under a correct engine. At each one the tree bets a share w of its
+wealth on a Beta(a, a) coin (mixed over a) and keeps the rest; wealth multiplies over the halvings, because each is
+conditional on the one above; the result is mixed over w. Small w serves faults in one place, large w faults everywhere.
+
+*Tails.* A bet that the outermost 2^-d receives a share 2^-j instead, for all d and j: where a handful of tokens lands
+at places of probability 1e-4, the tree pays for every halving on the way, these bets pay once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln, logsumexp
+
+from conformance.statistics.evidence import Floats, Ints, log_mean_exp
+
+CELLS = 32
+DEPTH = 30
+
+_TAIL = np.concatenate([[0.0], 0.5 ** np.arange(DEPTH, 4, -1)])
+EDGES: Floats = np.concatenate([_TAIL, np.arange(2, CELLS - 1) / CELLS, (1 - _TAIL)[::-1]])
+"""Edges of the leaves, from 0 to 1."""
+LEAVES = len(EDGES) - 1
+
+CONCENTRATIONS = np.geomspace(0.5, 1e6, 13)
+SHARES = np.array([0.02, 0.1, 0.4])
+
+
+def leaf_counts(values: Floats) -> Ints:
+    """Counts ``[orders, LEAVES]`` of PIT values ``[orders, n]`` in [0, 1).
+
+    >>> counts = leaf_counts(np.array([[0.0, 0.5, 1 - 1e-12]]))
+    >>> counts[0, 0], counts[0, -1], counts.sum()
+    (np.int64(1), np.int64(1), np.int64(3))
+    """
+    leaf = np.searchsorted(EDGES, values, side="right") - 1
+    return np.stack([np.bincount(row, minlength=LEAVES) for row in leaf])
+
+
+def log_tree(counts: Ints) -> float:
+    """Log e-value of the sparse Polya tree for leaf counts ``[LEAVES]``.
+
+    >>> abs(log_tree(np.zeros(LEAVES, int))) < 1e-12
+    True
+    """
+    upto = np.concatenate([[0], np.cumsum(counts)])
+    left = (upto[_HALVINGS[:, 1]] - upto[_HALVINGS[:, 0]])[:, None]
+    right = (upto[_HALVINGS[:, 2]] - upto[_HALVINGS[:, 1]])[:, None]
+    a = CONCENTRATIONS
+    coin = betaln(a + left, a + right) - betaln(a, a) + (left + right) * np.log(2)
+    each = logsumexp(coin, axis=1) - np.log(len(a))
+    wealth = np.logaddexp(np.log1p(-SHARES)[:, None], np.log(SHARES)[:, None] + each).sum(axis=1)
+    return log_mean_exp(wealth)
+
+
+def log_tails(counts: Ints) -> float:
+    """Log e-value of the bets on the two tails for leaf counts ``[LEAVES]``.
+
+    >>> abs(log_tails(np.zeros(LEAVES, int))) < 1e-12
+    True
+    """
+    n = counts.sum()
+    upto = np.concatenate([[0], np.cumsum(counts)])
+    low, high = upto[_TAIL_LEAVES], n - upto[LEAVES - _TAIL_LEAVES]
+    wealth = [inside * _GAIN_INSIDE + (n - inside) * _LOSS_OUTSIDE for inside in (low, high)]
+    return log_mean_exp(np.concatenate(wealth))
+
+
+def log_shape(counts: Ints) -> float:
+    """Log of the mean of the two e-values."""
+    return log_mean_exp(np.array([log_tree(counts), log_tails(counts)]))
+
+
+def _halvings() -> Ints:
+    """Every halving of a dyadic interval that is cut further: (first leaf, first leaf of the right half, end)."""
+    found: list[tuple[int, int, int]] = []
+    open_intervals = [(0.0, 1.0)]
+    while open_intervals:
+        low, high = open_intervals.pop()
+        first, middle, end = np.searchsorted(EDGES, [low, (low + high) / 2, high])
+        if end - first > 1:
+            found.append((int(first), int(middle), int(end)))
+            open_intervals += [(low, (low + high) / 2), ((low + high) / 2, high)]
+    return np.array(found)
+
+
+_HALVINGS = _halvings()
+# Tail bets: mass 2^-d under a correct engine, 2^-j claimed, at least four times as much.
+_DEPTHS = np.array([(d, j) for d in range(5, DEPTH + 1) for j in range(1, 15) if d - j >= 2])
+_TAIL_LEAVES = np.searchsorted(EDGES, 0.5 ** _DEPTHS[:, 0])
+_GAIN_INSIDE = (_DEPTHS[:, 0] - _DEPTHS[:, 1]) * np.log(2)
+_LOSS_OUTSIDE = np.log1p(-(0.5 ** _DEPTHS[:, 1])) - np.log1p(-(0.5 ** _DEPTHS[:, 0]))
