@@ -27,6 +27,9 @@ from conformance.statistics.wealth import BetMixture, log_threshold
 FLOAT32_ETA = 1e-6
 """Logit error of laws that were injected and only pass through float32 arithmetic."""
 
+BFLOAT16_ETA = 2.0**-8
+"""The same where the ratio or the laws pass through bfloat16."""
+
 RATIO_RULES = ("ratio", "without_replacement")
 """Accept with probability min(1, p/q); p, q are the laws left after earlier siblings were rejected."""
 TARGET_RULES = ("one_hot", "token_matching", "target_only")
@@ -41,8 +44,7 @@ def accept_law(rule: str, p: Floats, q: Floats) -> Floats:
         return p
     if rule in RATIO_RULES:
         return np.asarray(np.where(p >= q, np.where(p > 0, 1.0, 0.0), p / np.where(q > 0, q, 1)))
-    known = ", ".join(RATIO_RULES + TARGET_RULES)
-    raise WrongUse(f"the rule {rule!r} has no acceptance probability per draft token; these have: {known}")
+    raise WrongUse(f"the rule {rule!r} gives no draft token an acceptance probability; {RATIO_RULES + TARGET_RULES} do")
 
 
 def accept_range(rule: str, p: Floats, q: Floats, eta_p: float, eta_q: float) -> tuple[Floats, Floats]:
@@ -54,7 +56,7 @@ def accept_range(rule: str, p: Floats, q: Floats, eta_p: float, eta_q: float) ->
 class AcceptanceBets:
     """Bets on both martingales in m contexts with laws p, q `[m, V]`, under a declared rule.
 
-    eta_p, eta_q: how well the engine's own laws are known; `FLOAT32_ETA` where they were injected, more where they are rescored.
+    eta_p, eta_q: how well the engine's own laws are known; `FLOAT32_ETA` where they were injected, more where rescored.
     Every bet stays fair for all laws within.
     """
 
@@ -92,7 +94,7 @@ class AcceptanceBets:
         safe = np.where(open_odds, rho, 0.5)
         columns = []
         for table in self.alternatives.values():
-            other = table[i, x]
+            other = np.where(open_odds, table[i, x], 0.5)
             won, lost = other / safe, (1 - other) / (1 - safe)
             worst = np.maximum(low * won + (1 - low) * lost, high * won + (1 - high) * lost)
             columns.append(np.where(open_odds, np.log(np.where(flag, won, lost)) - np.log(worst), 0.0))
