@@ -202,7 +202,7 @@ def variation_on_example(one: Subject) -> Fraction:
     (Fraction(0, 1), Fraction(3, 20))
     """
     worst = Fraction(0)
-    wanted = {(token,): probability for token, probability in enumerate(EXAMPLE.target.next_law(()))}
+    wanted: dict[Tokens, Fraction] = {(token,): mass for token, mass in enumerate(EXAMPLE.target.next_law(()))}
     for draw in one.drafting(EXAMPLE, (), UNLIMITED):
         first: dict[Tokens, Fraction] = {}
         for emitted, mass in law_in_two_stages(draw, EXAMPLE.target, (), one.rule).items():
