@@ -22,8 +22,8 @@ from conformance.checks.law import law_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.harness import EngineFailed, EngineInfo, Runner
 from conformance.levels import AuditSettings
-from conformance.protocols import Mode, Request
-from conformance.sampling import NonsenseOutput, SampledMode, request_seed
+from conformance.protocols import Mode, Request, Tokens
+from conformance.sampling import NonsenseOutput, SampledMode, check_output, request_seed
 from conformance.statistics import Ledger, ModePlan, Plan
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
@@ -171,8 +171,9 @@ class _Audit:
         sampling = SamplingSettings(max_tokens=self.settings.max_tokens, temperature=0.0, eos=self.subject.eos)
         seeds = [request_seed(self.settings.seed, "greedy", number) for number in range(planned)]
         requests = [Request(self.subject.prompts.prompt(seed), sampling, seed) for seed in seeds]
-        outputs = []
+        outputs: list[Tokens] = []
         for output in runner.generate(mode, requests):
+            check_output(requests[len(outputs)], output, self.subject.target.vocabulary)
             outputs.append(output.tokens[: self.settings.max_tokens])
             self.watcher.advance(self.name, 1, f"{mode.name}, greedy")
         with self.lock:

@@ -83,7 +83,7 @@ class SampledMode:
             requests = [self._request(self.requests + i) for i in range(chunk)]
             outputs = list(runner.generate(self.mode, requests))
             for request, output in zip(requests, outputs, strict=True):
-                _check_output(request, output, self.subject.target.vocabulary)
+                check_output(request, output, self.subject.target.vocabulary)
                 if self.mode.exposes_rounds and output.rounds is None:
                     raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
             before = self.tokens
@@ -95,9 +95,7 @@ class SampledMode:
 
     def _request(self, number: int) -> Request:
         settings, seed = self.settings, request_seed(self.settings.seed, self.mode.name, number)
-        sampling = SamplingSettings(
-            max_tokens=settings.max_tokens, temperature=settings.temperature, eos=self.subject.eos, seed=seed
-        )
+        sampling = SamplingSettings(max_tokens=settings.max_tokens, temperature=settings.temperature, eos=self.subject.eos)
         return Request(self.subject.prompts.prompt(seed), sampling, seed)
 
     def _judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
@@ -183,7 +181,8 @@ class SampledMode:
         )
 
 
-def _check_output(request: Request, output: Output, vocabulary: int) -> None:
+def check_output(request: Request, output: Output, vocabulary: int) -> None:
+    """Raise NonsenseOutput unless `output` can be an answer to `request`."""
     bad = [token for token in output.tokens if not 0 <= token < vocabulary]
     if bad:
         raise NonsenseOutput(f"the engine emitted token id {bad[0]}, outside the vocabulary of {vocabulary}")

@@ -1,0 +1,74 @@
+"""Engines that fail in the middle of an audit, each in its own way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from conformance.controls import instance
+from conformance.engines.own import ReferenceEngine
+from conformance.protocols import Mode, Models, Output, Request, Unsupported
+
+
+class Healthy(ReferenceEngine):
+    def modes(self, k: int) -> Sequence[Mode]:
+        return super().modes(k)[:2]
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for number, output in enumerate(super().generate(mode, requests)):
+            if mode.speculates and number == 1:
+                self.fail()
+            yield output
+
+    def fail(self) -> None: ...
+
+
+class Raises(Healthy):
+    def fail(self) -> None:
+        raise RuntimeError("the kernel fell over\nwith a long story")
+
+
+class Hangs(Healthy):
+    def fail(self) -> None:
+        time.sleep(3600)
+
+
+class Dies(Healthy):
+    def fail(self) -> None:
+        os._exit(7)
+
+
+class Refuses(Healthy):
+    def fail(self) -> None:
+        raise Unsupported("top_p is not supported with speculation")
+
+
+class OutOfRange(Healthy):
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for output in super().generate(mode, requests):
+            yield Output((*output.tokens[:-1], 999)) if mode.speculates else output
+
+
+def healthy(models: Models) -> Healthy:
+    return Healthy(*instance())
+
+
+def raises(models: Models) -> Raises:
+    return Raises(*instance())
+
+
+def hangs(models: Models) -> Hangs:
+    return Hangs(*instance())
+
+
+def dies(models: Models) -> Dies:
+    return Dies(*instance())
+
+
+def refuses(models: Models) -> Refuses:
+    return Refuses(*instance())
+
+
+def fails_to_start(models: Models) -> Healthy:
+    raise OSError("no weights here")

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.audit import audit_engine
+from conformance.controls import VOCABULARY, instance
+from conformance.findings import EngineReport, Verdict, exit_code
+from conformance.harness import EngineProcess, InProcess, Runner
+from conformance.levels import AuditSettings, Level
+from conformance.problems import UsageProblem
+from conformance.protocols import Models, Output, RecordedRound
+from conformance.sampling import AcceptedLengths
+from conformance.scoring import TableScorer, laws_at
+from conformance.subject import RandomPrompts, Subject
+from specref.chance import SampledChance
+from specref.generate import ModelDrafter, generate
+from specref.rules.chain import ratio
+from specref.stopping import Stops
+from tests.conformance import failing_engines
+
+SETTINGS = AuditSettings(Level("test", 600, 5, "a test"), seed=5, k=2, max_tokens=16)
+
+
+def subject() -> Subject:
+    target, draft = instance()
+    texts = [str(token) for token in range(VOCABULARY)]
+    return Subject(TableScorer(target), TableScorer(draft), RandomPrompts(VOCABULARY), (), "a", "b", texts)
+
+
+def audited(name: str, patience: float = 60.0) -> EngineReport:
+    def start() -> Runner:
+        return EngineProcess(f"tests.conformance.failing_engines:{name}", Models(Path(), Path()), patience=patience)
+
+    return audit_engine(name, start, subject(), SETTINGS)
+
+
+def verdicts(report: EngineReport) -> dict[tuple[str, str], Verdict]:
+    return {(one.requirement, one.mode): one.verdict for one in report.findings}
+
+
+def test_a_healthy_engine_conforms_everywhere() -> None:
+    report = audited("healthy")
+    assert set(verdicts(report).values()) == {Verdict.CONFORMS}
+    assert exit_code([report]) == 0
+    assert [mode.name for mode in report.modes] == ["off", "draft model, ratio"]
+    assert sum(report.modes[1].accepted_lengths) > 50
+
+
+@pytest.mark.parametrize(("name", "kind"), [("raises", "crash"), ("hangs", "hang"), ("dies", "crash")])
+def test_a_failing_engine_gives_error_and_keeps_what_was_judged(name: str, kind: str) -> None:
+    report = audited(name, patience=8.0)
+    found = verdicts(report)
+    assert found["LAW-1", "off"] is Verdict.CONFORMS
+    assert found["LAW-1", "draft model, ratio"] is Verdict.ERROR
+    assert found["GREEDY-1", "draft model, ratio"] is Verdict.ERROR
+    failed = next(one for one in report.findings if one.verdict is Verdict.ERROR)
+    assert kind in failed.summary
+    assert exit_code([report]) == 3
+
+
+def test_a_refused_mode_is_not_exposed_and_the_rest_goes_on() -> None:
+    found = verdicts(audited("refuses"))
+    assert found["LAW-1", "draft model, ratio"] is Verdict.NOT_EXPOSED
+    assert found["LAW-1", "off"] is Verdict.CONFORMS
+
+
+def test_an_engine_that_does_not_start_is_an_error() -> None:
+    report = audited("fails_to_start")
+    assert [one.verdict for one in report.findings] == [Verdict.ERROR]
+    assert "no weights here" in report.findings[0].summary
+
+
+def test_a_token_outside_the_vocabulary_is_nonsense() -> None:
+    engine = failing_engines.OutOfRange(*instance())
+    report = audit_engine("odd", lambda: InProcess(engine), subject(), SETTINGS)
+    law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", "draft model, ratio"))
+    assert law.verdict is Verdict.ERROR
+    assert "999" in law.summary
+
+
+def test_temperature_zero_audits_greedy_decoding_only() -> None:
+    engine = failing_engines.Healthy(*instance())
+    report = audit_engine("h", lambda: InProcess(engine), subject(), replace(SETTINGS, temperature=0.0))
+    assert {one.requirement for one in report.findings} == {"GREEDY-1"}
+
+
+def test_two_lanes_judge_the_same_tokens_as_one() -> None:
+    def start() -> Runner:
+        return InProcess(failing_engines.Healthy(*instance()))
+
+    one, two = (audit_engine("h", start, subject(), SETTINGS, lanes=lanes) for lanes in (1, 2))
+    assert [(f.requirement, f.mode, f.n, f.log10_evidence) for f in one.findings] == [
+        (f.requirement, f.mode, f.n, f.log10_evidence) for f in two.findings
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 0), ("temperature", -0.5), ("temperature", float("nan")), ("alpha", 0.0), ("alpha", 2.0), ("seed", -1)],
+)
+def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageProblem, match=name):
+        replace(SETTINGS, **{name: value})
+
+
+def test_accepted_lengths_agree_with_theory() -> None:
+    """The theory's histogram is what the ratio rule gives, on 30,000 tokens of a model whose acceptance varies."""
+    target, draft = instance()
+    lengths = AcceptedLengths()
+    for seed in range(15):
+        made = generate(target, ModelDrafter(draft), ratio, (1,), k=3, stops=Stops(2_000), chance=SampledChance(seed))
+        scored = [TableScorer(model).logits([((1,), made.tokens)])[0] for model in (target, draft)]
+        rounds = tuple(RecordedRound(r.start, r.drafted, r.accepted, r.emitted, "ratio") for r in made.rounds)
+        p, q = (laws_at(rows, 1.0) for rows in scored)
+        lengths.add("ratio", [Output(made.tokens, rounds)], [p], [q])
+    observed, theory = lengths.histogram()
+    assert sum(observed) == pytest.approx(sum(theory))
+    for count, expected in zip(observed, theory, strict=True):
+        assert abs(count - expected) < 5 * expected**0.5

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.harness import EngineFailed, EngineProcess
+from conformance.protocols import Mode, Models, Output, Request
+from specref.processors import SamplingSettings
+
+HERE = "tests.conformance.failing_engines"
+REQUESTS = [Request((1, 2), SamplingSettings(max_tokens=4), seed) for seed in range(3)]
+SPECULATING = Mode("draft model, ratio", {"drafter": "model", "k": 2}, "ratio", "draft model", exposes_rounds=True)
+
+
+def process(name: str, patience: float = 60.0) -> EngineProcess:
+    return EngineProcess(f"{HERE}:{name}", Models(Path(), Path()), patience=patience)
+
+
+def test_a_healthy_engine_answers_in_order_and_can_be_asked_again() -> None:
+    with process("healthy") as engine:
+        assert [mode.name for mode in engine.describe(3).modes] == ["off", "draft model, ratio"]
+        once = list(engine.generate(SPECULATING, REQUESTS))
+        again = list(engine.generate(SPECULATING, REQUESTS))
+    assert once == again
+    assert [len(output.tokens) for output in once] == [4, 4, 4]
+    assert all(output.rounds is not None for output in once)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("raises", "crash", "RuntimeError: the kernel fell over"),
+        ("hangs", "hang", "no answer for 8 seconds"),
+        ("dies", "crash", "exit code 7"),
+        ("refuses", "unsupported", "top_p is not supported"),
+        ("fails_to_start", "crash", "OSError: no weights here"),
+        ("is_not_there", "crash", "cannot load"),
+    ],
+)
+def test_every_way_of_failing_is_named(name: str, kind: str, message: str) -> None:
+    with process(name, patience=8.0) as engine:
+        with pytest.raises(EngineFailed, match=message) as failed:
+            list(engine.generate(SPECULATING, REQUESTS))
+        assert failed.value.kind == kind
+
+
+def test_an_interpreter_that_never_connects_is_a_crash() -> None:
+    with EngineProcess("x:y", Models(Path(), Path()), patience=20.0, python="/bin/false") as engine:
+        with pytest.raises(EngineFailed, match="exit code 1") as failed:
+            engine.describe(1)
+        assert failed.value.kind == "crash"
+
+
+def test_after_a_crash_the_engine_is_started_afresh() -> None:
+    with process("dies") as engine:
+        with pytest.raises(EngineFailed):
+            list(engine.generate(SPECULATING, REQUESTS))
+        assert len(list(engine.generate(Mode("off"), REQUESTS))) == 3
+
+
+def test_requests_and_outputs_survive_the_pipe() -> None:
+    settings = SamplingSettings(
+        max_tokens=5, top_k=3, logit_bias={4: -1.5}, eos=(2, 7), stop_sequences=((1, 2), (3,)), bad_words=((9,),)
+    )
+    request = Request((1, 2, 3), settings, 11)
+    assert Request.from_json(json.loads(json.dumps(request.to_json()))) == request
+    assert Output.from_json(json.loads(json.dumps(Output((1, 2)).to_json()))) == Output((1, 2))
+
+
+@pytest.mark.parametrize("answer", [{}, {"tokens": "12"}, {"tokens": [1.5]}, {"tokens": [True]}, {"tokens": None}])
+def test_nonsense_is_not_an_output(answer: dict[str, object]) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Output.from_json(answer)
+
+
+def test_rounds_that_do_not_add_up_are_refused() -> None:
+    entry = {"start": 0, "drafted": [1], "accepted": 1, "emitted": [1], "rule": "ratio", "reported_accepted": None}
+    with pytest.raises(ValueError, match="do not add up"):
+        Output.from_json({"tokens": [1, 2], "rounds": [entry]})
