@@ -41,7 +41,11 @@ def pit(rows: Rows, tokens: Ints, uniforms: Floats, has_q: bool = True) -> Float
         # q / p >= q(x) / p(x) without a division, so that p = 0 and ties of equal rows are exact
         out[2] = _ranked(rows.p, rows.q * emitted.p, emitted.q * rows.p, uniforms[2])
         out[3] = _ranked(rows.p, rows.q, emitted.q, uniforms[3])
-    # Rounding may leave 1 + 1e-16, and a token with p = 0 has no PIT of its own.
+    # A token with p = 0 has no PIT: it is a violation where p is exact (`judge`), else the edge of a truncation.
+    impossible = emitted.p[:, 0] == 0
+    if impossible.any():
+        out[:, impossible] = uniforms[: len(out), impossible]
+    # Rounding may leave 1 + 1e-16.
     np.clip(out, 0.0, np.nextafter(1.0, 0.0), out=out)
     return out
 
