@@ -6,12 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from statistics_laws import degenerate_laws, random_laws
 
 from conformance.statistics import STANDARD_BETS, Bet, FaultBank, WrongUse
 from conformance.statistics.fault_laws import same_coin
 from conformance.statistics.rows import Emitted, Rows
-
-from statistics_laws import degenerate_laws, random_laws
 
 LAWS = {
     "random": random_laws(40, 7, 1),

@@ -69,7 +69,7 @@ def test_fixed_n_checks_count_zero_before_their_n():
 
 def test_a_failure_is_final_and_named():
     ledger = Ledger(plan(), "run", 1)
-    ledger.observe(MODE, block(0, 100, 1, leak=0.3))
+    ledger.observe(MODE, block(0, 400, 1, leak=0.1))
     verdict = ledger.look()
     assert verdict.failed
     assert verdict.named[0].check == "bank"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_token_intervals_tile_the_unit_interval(laws):
         ends = sorted(set(zip(low[order, part][positive].round(12), high[order, part][positive].round(12))))
         assert ends[0][0] == 0
         assert ends[-1][1] == pytest.approx(1)
-        assert all(a[1] == pytest.approx(b[0]) for a, b in zip(ends, ends[1:]))
+        assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(ends))
 
 
 def test_pit_of_a_varied_stream_is_uniform():
