@@ -122,14 +122,13 @@ class AcceptanceBets:
 def accept_alternatives(rule: str, p: Floats, q: Floats) -> dict[str, Floats]:
     """Other acceptance probabilities `[m, V]` that known faults have, each blended so that no single flag ruins the bet.
 
-    Rejected drafts let through, accepted ones refused, the ratio upside down, the target at another temperature, and the
-    accept coin being the number that drew the draft by inverse CDF (in token order, from below or from above).
+    Rejected drafts let through (a ratio upside down is one of these), accepted ones refused, the target at another
+    temperature, and the accept coin being the number that drew the draft by inverse CDF (in token order, from below or from
+    above).
     """
     rho = accept_law(rule, p, q)
     found = {f"rejected drafts let through {share}": rho + share * (1 - rho) for share in STAKES}
     found |= {f"accepted drafts refused {share}": (1 - share) * rho for share in STAKES}
-    upside_down = np.where(q >= p, 1.0, q / np.where(p > 0, p, 1))
-    found |= {f"ratio upside down {share}": (1 - share) * rho + share * upside_down for share in (0.1, 0.9)}
     for exponent in (-0.08, -0.02, 0.02, 0.08):
         tilted = np.where(p > 0, p, 1) ** (1 + exponent) * (p > 0)
         tilted /= tilted.sum(axis=1, keepdims=True)
