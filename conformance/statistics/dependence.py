@@ -19,7 +19,7 @@ from conformance.statistics.pit import ORDERS, READ
 from conformance.statistics.scoring import Scored
 
 CELLS = 8
-STAKES = np.array([sign * stake for stake in (0.7, 0.15) for sign in (1, -1)])
+STAKES = np.array([sign * stake for stake in (0.5, 0.1, 0.02) for sign in (1, -1)])
 
 
 def log_wealth_of_products(products: Floats) -> Floats:

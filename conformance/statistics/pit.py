@@ -38,8 +38,11 @@ def pit(rows: Rows, tokens: Ints, uniforms: Floats, has_q: bool = True) -> Float
     out[0] = before + uniforms[0] * emitted.p[:, 0]
     out[1] = _ranked(rows.p, rows.p, emitted.p, uniforms[1])
     if has_q:
-        # q / p >= q(x) / p(x) without a division, so that p = 0 and ties of equal rows are exact
-        out[2] = _ranked(rows.p, rows.q * emitted.p, emitted.q * rows.p, uniforms[2])
+        # One number per token, so that the order is transitive: q(y) p(x) > q(x) p(y) is not, in floating point, where
+        # ratios tie up to rounding (accepted tokens, a draft equal to the target), and a PIT of cycles is not uniform.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = rows.q / rows.p
+        out[2] = _ranked(rows.p, ratio, emitted.of(ratio), uniforms[2])
         out[3] = _ranked(rows.p, rows.q, emitted.q, uniforms[3])
     # A token with p = 0 has no PIT: it is a violation where p is exact (`judge`), else the edge of a truncation.
     impossible = emitted.p[:, 0] == 0

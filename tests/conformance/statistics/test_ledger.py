@@ -74,7 +74,7 @@ def test_a_failure_is_final_and_named():
     assert verdict.failed
     assert verdict.named[0].check == "bank"
     assert "leak" in verdict.named[0].holder
-    for start in range(100, 1000, 100):
+    for start in range(400, 1000, 100):
         ledger.observe(MODE, block(start, 100, start))
     assert ledger.look().failed
 

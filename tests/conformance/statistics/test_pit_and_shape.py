@@ -14,7 +14,18 @@ from conformance.statistics.rows import Rows
 from conformance.statistics.tree import EDGES, LEAVES, leaf_counts, log_tails, log_tree
 
 
-@pytest.mark.parametrize("laws", [random_laws(30, 6, 1), random_laws(30, 6, 2, zeros=0.4), degenerate_laws()])
+def nearly_tied_laws():
+    """Ratios q/p that tie up to rounding: p = q computed in two ways, and the law of accepted tokens."""
+    p, q = random_laws(30, 6, 5)
+    kept = np.minimum(p, q)
+    weights = kept / kept.sum(axis=1, keepdims=True)
+    same = (p / 3) / (p / 3).sum(axis=1, keepdims=True)
+    return np.concatenate([weights, same]), np.concatenate([q, p])
+
+
+@pytest.mark.parametrize(
+    "laws", [random_laws(30, 6, 1), random_laws(30, 6, 2, zeros=0.4), degenerate_laws(), nearly_tied_laws()]
+)
 def test_token_intervals_tile_the_unit_interval(laws):
     """Per row and order, the intervals of tokens of positive p cover [0, 1): length p each, ties sharing theirs."""
     p, q = laws
