@@ -22,7 +22,8 @@ app = typer.Typer(
     help="Is an engine's speculative output really the target model's, and how sure are we?\n\n"
     "Example: [bold]specref audit transformers --level smoke[/bold]",
 )
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 160)
+"""Where output goes to a file or a CI log, there is no terminal to be narrow."""
 
 LEVEL_HELP = "; ".join(f"{level.name}: {level.tokens:,} tokens a mode, {level.about}" for level in LEVELS.values())
 

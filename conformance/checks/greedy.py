@@ -73,7 +73,7 @@ def greedy_finding(mode: str, outputs: Sequence[Tokens], logits: Sequence[Logits
         n=len(outputs),
         planned=planned,
         unit="prompts",
-        detects=f"any token more than {margin.value:.2g} logits below the top; a wrong-token rate of {_rate(tokens):.2g}",
+        detects=f"a token {margin.value:.2g} logits below the top, at a rate of {_rate(tokens):.2g}",
         violations=tuple(map(str, wrong[:5])),
     )
 

@@ -71,35 +71,49 @@ def _headline(report: EngineReport) -> Text:
 
 
 def _table(report: EngineReport) -> Table:
+    """One row per finding; the figures of every single check are in the report."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("requirement, mode", overflow="fold", ratio=None)
-    table.add_column("verdict", no_wrap=True)
-    for heading in ("n", "statistic", "df", "p", "log10 E"):
+    table.add_column("mode", overflow="fold")
+    for heading in ("requirement", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("n", "chi-square (df)", "p", "KS", "p", "log10 E"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("smallest fault caught", overflow="fold")
+    shown = ""
     for finding in report.findings:
         if finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR):
-            table.add_row(*_finding_cells(finding))
-            for statistic in finding.statistics:
-                table.add_row(*_statistic_cells(finding, statistic))
+            mode = wording.mode_name(finding.mode)
+            table.add_row(Text(mode if mode != shown else ""), *_finding_cells(finding))
+            shown = mode
     return table
 
 
 def _finding_cells(finding: Finding) -> list[Text]:
-    label = Text.assemble((one_line(finding.requirement, 40), "bold"), " ", wording.mode_name(finding.mode))
     verdict = Text(f"{wording.SYMBOLS[finding.verdict]} {finding.verdict}", style=STYLES[finding.verdict])
     n = f"{count(finding.n)}/{count(finding.planned)}" if finding.planned > finding.n else count(finding.n)
-    return [
-        label,
-        verdict,
-        Text(n),
-        *map(Text, ("", "", "", evidence(finding.log10_evidence), wording.detected(finding, finding))),
-    ]
+    chi_square, ks = _check(finding, "chi-square"), _check(finding, "ks")
+    degrees = f" ({chi_square.degrees_of_freedom})" if chi_square and chi_square.degrees_of_freedom else ""
+    cells = (
+        n,
+        _figure(chi_square, "statistic") + degrees,
+        _figure(chi_square, "p"),
+        _figure(ks, "statistic"),
+        _figure(ks, "p"),
+        evidence(finding.log10_evidence) if finding.log10_evidence is not None else "",
+        wording.detected(finding, finding),
+    )
+    return [Text(one_line(finding.requirement, 40), "bold"), verdict, *map(Text, cells)]
 
 
-def _statistic_cells(finding: Finding, row: Statistic) -> list[Text]:
-    cells = (f"  {wording.statistic_name(row)}", "", *wording.statistic_cells(row), wording.detected(finding, row))
-    return [Text(cell, style="dim") for cell in cells]
+def _check(finding: Finding, name: str) -> Statistic | None:
+    """The first check whose name begins with `name`."""
+    return next((row for row in finding.statistics if row.name.lower().startswith(name)), None)
+
+
+def _figure(row: Statistic | None, name: str) -> str:
+    """One figure of a check, or nothing where there is none (a fixed-n check before its n)."""
+    value = None if row is None else getattr(row, name)
+    return "" if value is None else f"{value:.3g}"
 
 
 def _print_violations(report: EngineReport, console: Console) -> None:
