@@ -56,6 +56,9 @@ class SamplingSettings:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "eos", tuple(self.eos))  # tuples, so that settings made from lists are equal and hashable
+        for name in ("bad_words", "stop_sequences"):
+            object.__setattr__(self, name, tuple(tuple(sequence) for sequence in getattr(self, name)))
         self.processors()  # each of these checks its own part
         self.stops()
 

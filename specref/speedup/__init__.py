@@ -1,4 +1,7 @@
-"""Speed-up theory: what acceptance is worth on paper (`formula`), on a machine (`roofline`) and as published (`published`)."""
+"""Speed-up theory: what acceptance is worth on paper (`formula`), on a machine (`roofline`), and as published (`published`).
+
+`measure` counts acceptance from rounds; `table` and `figure` set methods side by side over batch sizes.
+"""
 
 from specref.speedup.figure import figure
 from specref.speedup.formula import (
@@ -12,6 +15,7 @@ from specref.speedup.formula import (
     tokens_of_tree,
     tokens_per_round,
 )
+from specref.speedup.measured import Measured, measure
 from specref.speedup.published import PUBLISHED, Comparison, Point, compare
 from specref.speedup.roofline import (
     H100,
@@ -21,6 +25,7 @@ from specref.speedup.roofline import (
     Method,
     Row,
     Transformer,
+    best_k_on,
     break_even_batch,
     chain,
     heads,
@@ -37,12 +42,14 @@ __all__ = [
     "PUBLISHED",
     "Comparison",
     "Hardware",
+    "Measured",
     "Method",
     "Point",
     "Row",
     "Transformer",
     "acceptance_from_share",
     "best_k",
+    "best_k_on",
     "best_tree",
     "break_even",
     "break_even_batch",
@@ -51,6 +58,7 @@ __all__ = [
     "expected_tokens",
     "figure",
     "heads",
+    "measure",
     "medusa_heads",
     "plain",
     "row",

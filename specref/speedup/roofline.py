@@ -180,6 +180,28 @@ def table(
     return [row(target, hardware, method, batch, context) for method in methods for batch in batches]
 
 
+def best_k_on(
+    target: Transformer,
+    hardware: Hardware,
+    acceptance: float,
+    drafter: Transformer | None,
+    batch: int,
+    context: int = 1024,
+    longest: int = 32,
+) -> int:
+    """The k in 0..longest with the lowest latency at this batch size; 0 means: do not speculate.
+
+    >>> [best_k_on(LLAMA3_70B, H100.times(4), 0.7, LLAMA3_8B, batch) for batch in (1, 64, 128, 512)]
+    [4, 3, 2, 0]
+    """
+
+    def latency(k: int) -> float:
+        method = chain("draft", acceptance, k, drafter) if k else plain()
+        return row(target, hardware, method, batch, context).seconds_per_token
+
+    return min(range(longest + 1), key=latency)
+
+
 def break_even_batch(
     target: Transformer, hardware: Hardware, method: Method, context: int = 1024, largest: int = 4096
 ) -> int | None:

@@ -283,6 +283,14 @@ def test_each_setting_makes_its_processor():
     assert (stops.max_tokens, stops.eos, stops.sequences, stops.min_tokens) == (9, (0,), ((1, 2),), 2)
 
 
+def test_settings_from_lists_are_settings_from_tuples():
+    from_lists = SamplingSettings(max_tokens=4, eos=[1, 2], bad_words=[[3], [4, 5]], stop_sequences=[[6]])
+    from_tuples = SamplingSettings(max_tokens=4, eos=(1, 2), bad_words=((3,), (4, 5)), stop_sequences=((6,),))
+    assert from_lists == from_tuples
+    assert hash(from_lists) == hash(from_tuples)
+    assert SamplingSettings(max_tokens=4, logit_bias={1: 2.0}) != SamplingSettings(max_tokens=4)
+
+
 def test_prompt_counts_where_stated():
     row = np.ones(4)
     assert RepetitionPenalty(2.0)(row, (0,), (1,)).tolist() == [0.5, 0.5, 1, 1]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 from itertools import product
@@ -7,12 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from specref.chance import exact_law
+from specref.chance import SampledChance, exact_law
 from specref.draft import Draft
-from specref.generate import ModelDrafter, chain_round
+from specref.generate import ModelDrafter, NoDrafter, Round, chain_round, generate
 from specref.laws import overlap, rational
 from specref.models import TableModel
-from specref.rules.chain import ratio
+from specref.rules.chain import ratio, token_matching
 from specref.rules.tree import recursive_rejection, sequential_one_hot
 from specref.speedup import (
     H100,
@@ -22,6 +23,7 @@ from specref.speedup import (
     Hardware,
     acceptance_from_share,
     best_k,
+    best_k_on,
     best_tree,
     break_even,
     break_even_batch,
@@ -30,6 +32,7 @@ from specref.speedup import (
     expected_tokens,
     figure,
     heads,
+    measure,
     medusa_heads,
     plain,
     row,
@@ -39,6 +42,7 @@ from specref.speedup import (
     tokens_of_tree,
     tokens_per_round,
 )
+from specref.stopping import Stops
 from specref.tree import TokenTree
 
 
@@ -175,6 +179,33 @@ def test_from_memory_bound_to_compute_bound():
     # Caches are read too: longer contexts stay memory-bound to larger batches, very long ones at any.
     assert break_even_batch(LLAMA3_8B, H100, lookup, context=512) > edge
     assert break_even_batch(LLAMA3_8B, H100, lookup, context=4096) is None
+
+
+def test_the_best_k_shrinks_as_the_batch_grows():
+    on = {"target": LLAMA3_70B, "hardware": H100.times(4), "drafter": LLAMA3_8B, "context": 0}
+    best = [best_k_on(acceptance=0.7, batch=batch, **on) for batch in (1, 8, 64, 128, 256, 1024)]
+    assert best == sorted(best, reverse=True)
+    assert best[0] == best_k(0.7, LLAMA3_8B.parameters / LLAMA3_70B.parameters)
+    assert best[-1] == 0
+
+
+def test_measured_rounds_of_a_constant_model_agree_with_the_formula():
+    target, drafter = TableModel(4, 1, memory=0, exact=False), ModelDrafter(TableModel(4, 2, memory=0, exact=False))
+    n, seed = 2000, random.getrandbits(40)
+    chance, rounds = SampledChance(seed), []
+    for start in range(n):
+        chance.begin_round(start)
+        draft, accepted, emitted = chain_round((), target, drafter, ratio, 3, chance)
+        rounds.append(Round(start, draft.tokens, accepted, emitted, "ratio"))
+    measured, acceptance = measure(rounds), overlap(target.next_law(()), drafter.model.next_law(()))
+    off = math.sqrt(math.log(2e9) / (2 * n))  # Hoeffding, false alarm below 1e-9 for each of the two
+    assert abs(measured.by_position[0] - acceptance) < off, seed
+    assert abs(measured.tokens_per_round - expected_tokens(acceptance, 3)) < 3 * off, seed
+    assert (measured.rounds, measured.drafted) == (n, 3 * n)
+    assert measured.share < measured.acceptance
+    plain_rounds = generate(target, NoDrafter(), token_matching, (), k=1, stops=Stops(3), chance=chance).rounds
+    with pytest.raises(ValueError, match="nothing was drafted in 3 rounds"):
+        measure(plain_rounds)
 
 
 def test_draft_cost_is_that_of_the_simple_formula_while_memory_bound():
