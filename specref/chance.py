@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -203,7 +204,7 @@ class EnumeratedChance(Chance):
         super().__init__()
         self._script = script
         self._taken: list[int] = []
-        self._interval: dict[Number, tuple[Any, Any]] = {}
+        self._interval: dict[Number, tuple[Any, Any, Any]] = {}  # number -> (from, to, of): it lies in [from / of, to / of)
         self.probability = Fraction(1)
         self.untaken: list[tuple[int, ...]] = []
         self.numbers_read: list[Number] = []
@@ -212,25 +213,23 @@ class EnumeratedChance(Chance):
         if numerator == 0 or numerator >= denominator:  # decided whatever the number is (0/0 rejects, n/0 accepts)
             self.numbers_read.append(number)
             return bool(numerator > 0)
-        return self._branch([Fraction(numerator) / denominator, 1], number) == 0
+        return self._branch([numerator, denominator], number) == 0
 
     def _picks(self, cumulative: Law, number: Number) -> int:
-        whole = Fraction(cumulative[-1])
-        return self._branch([end / whole for end in cumulative], number)
+        return self._branch(cumulative, number)
 
-    def _branch(self, ends: Sequence[Any], number: Number) -> int:
-        """The index of the piece [ends[i-1], ends[i]) of [0, 1) that the number is in, by the script."""
+    def _branch(self, ends: Law | Sequence[Any], number: Number) -> int:
+        """The index of the piece [ends[i-1], ends[i]) of [0, ends[-1]) that the number, scaled to it, is in, by the script."""
         self.numbers_read.append(number)
-        low, high = self._interval.get(number, (0, 1))
-        pieces = []
-        begin: Any = 0
-        for index, end in enumerate(ends):
-            left, right = max(begin, low), min(end, high)
-            if left < right:
-                pieces.append((index, left, right))
-            begin = end
+        whole = ends[-1]
+        low, high = 0, whole
+        if number in self._interval:  # a shared number: keep to what earlier decisions left of it
+            left, right, of = self._interval[number]
+            low, high = Fraction(left) / of * whole, Fraction(right) / of * whole
+            ends = [min(max(end, low), high) for end in ends]
+        pieces = [(index, left, right) for index, (left, right) in enumerate(pairwise([low, *ends])) if left != right]
         index, left, right = pieces[self._choose(len(pieces))]
-        self._interval[number] = (left, right)
+        self._interval[number] = (left, right, whole)
         self.probability *= Fraction(right - left) / (high - low)
         return index
 

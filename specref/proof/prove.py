@@ -1,4 +1,4 @@
-"""Proving every rule: many models by one round each, and a smaller sample by whole generations."""
+"""Proving every rule on random models, by one round after every context and by whole generations."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from specref.proof.counterexample import Counterexample, smallest_counterexample
 from specref.proof.instances import EXAMPLE, Instance, chain_instances, tree_instances
 from specref.proof.rounds import (
     UNLIMITED,
+    LawOfTokens,
     departure,
     every_context,
     law_in_two_stages,
     law_of_generation,
+    law_of_repeated_rounds,
     rows_of_target,
     variation_of_round,
     verify,
 )
 from specref.proof.subjects import SUBJECTS, Subject, one_of, subject
 from specref.stopping import Stops
+from specref.tree import TokenTree
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """`progress(rule, done, all)`: called with the rule just worked on and how many pieces of work are done, of all."""
 
 MODELS = {"chain": 216, "tree": 72}
-"""Random models per rule, proven by one round after every context."""
-
-GENERATIONS = {"chain": 36, "tree": 16}
-"""Random models per rule, proven by whole generations of several rounds."""
+"""Random models per rule."""
 
 
 @dataclass
 class ProofResult:
     """What was enumerated for one rule.
 
-    models: random models proven by one round after every context; rounds: these rounds (a rule for chosen drafts has one for
-    each draft). generations: further models proven by whole generations. equal: every law was exactly the target's.
+    models: random models, each proven by one round after every context; rounds: these rounds (a rule for chosen drafts has one
+    for each draft). generations: whole generations of two rounds or more, one for each model and some more.
     total_variation: the largest found, exact (0 if equal). on_example: for a lossy rule, the total variation of its first token
     on EXAMPLE, over the worst draft. counterexample: the smallest found, for a rule claimed lossless. seconds: processor time.
     """
@@ -110,20 +110,19 @@ def prove_all(
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of work for one process: every `stride`-th instance of a subject, beginning with `first`."""
+    """A piece of work for one process: every `stride`-th of a subject's random models, beginning with `first`."""
 
     subject: str
     seed: int
     models: int
-    generations: int
     first: int
     stride: int
 
 
 def pieces(one: Subject, scale: float, seed: int, stride: int = 4) -> list[Piece]:
     """The work for one subject, in `stride` pieces of about equal length."""
-    models, generations = (max(1, math.ceil(full[one.kind] * scale)) for full in (MODELS, GENERATIONS))
-    return [Piece(one.name, seed, models, generations, first, stride) for first in range(stride)]
+    models = max(1, math.ceil(MODELS[one.kind] * scale))
+    return [Piece(one.name, seed, models, first, stride) for first in range(stride)]
 
 
 def _each_done(work: list[Piece], workers: int, subjects: Sequence[Subject]) -> Iterator[tuple[Piece, ProofResult]]:
@@ -143,56 +142,82 @@ def _in_order(work: list[Piece], pool: Executor) -> Iterator[tuple[Piece, ProofR
 
 
 def prove_piece(piece: Piece, one: Subject | None = None) -> ProofResult:
-    """Do one piece of work (the subject is looked up by its name if it is not given)."""
+    """Do one piece of work (the subject is looked up by its name if it is not given).
+
+    Chains and trees of up to 4 nodes are enumerated whole on models that remember every token; for larger trees, whose drafts
+    are many, the laws of their rounds are put together.
+    """
     one = one or subject(piece.subject)
     result = ProofResult(one.name, one.kind, one.claim)
     began = time.process_time()
     instances = chain_instances if one.kind == "chain" else tree_instances
-    for instance in list(instances(piece.models, f"rounds {piece.seed}"))[piece.first :: piece.stride]:
-        by_one_round(one, instance, result)
-    for i, instance in enumerate(instances(piece.generations, f"generations {piece.seed}", memory=None)):
+    forgetful = instances(piece.models, f"{piece.seed}", memory=1)
+    mindful = instances(piece.models, f"{piece.seed}, whole context", memory=None)
+    for i, (instance, other) in enumerate(zip(forgetful, mindful)):
         if i % piece.stride == piece.first:
-            by_generation(one, instance, result, eos=(0,) if i % 2 else ())
+            eos = (0,) if i % 2 else ()
+            by_one_round(one, instance, result, eos)
+            if len(other.shape) <= 4:
+                by_generation(one, other, result, eos)
     if one.claim == "lossy" and piece.first == 0:
         result.on_example = variation_on_example(one)
     result.seconds = time.process_time() - began
     return result
 
 
-def by_one_round(one: Subject, instance: Instance, result: ProofResult) -> None:
-    """Prove `one` on an instance whose models remember one token, by a round after every context; add what was found."""
+def by_one_round(one: Subject, instance: Instance, result: ProofResult, eos: Sequence[int]) -> None:
+    """Prove `one` on models that remember one token, by a round after every context; add what was found.
+
+    A tree's rounds do not depend on the room that is left, so their laws are then put together to whole generations.
+    """
     follows = one.follows(instance.target)
+    laws: dict[Tokens, LawOfTokens] = {}
     result.models += 1
     for context in every_context(follows):
         for draw in one.drafting(instance, context, UNLIMITED):
-            law = law_in_two_stages(draw, instance.target, context, one.rule)
+            law = laws[context] = law_in_two_stages(draw, instance.target, context, one.rule)
             result.rounds += 1
             if departure(law, follows, context) is not None:
-                result.total_variation = max(result.total_variation, variation_of_round(law, follows, context))
-                if one.claim == "lossless" and result.counterexample is None:
-                    result.counterexample = smallest_counterexample(one, instance, context)
+                departs(one, instance, result, variation_of_round(law, follows, context))
+    if one.kind == "tree":
+        stops = stops_for(instance, eos)
+        generation = law_of_repeated_rounds(lambda context: laws[context[-1:]], stops)
+        compare(one, instance, result, generation, stops)
 
 
 def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Sequence[int]) -> None:
-    """Prove `one` on an instance by the law of whole generations of two rounds or more; add what was found.
-
-    The limit is two tokens more than k, at most 4, so that it falls inside a block as well as at its end.
-    """
-    max_tokens = min(instance.k + 2, 4) if instance.target.vocabulary < 4 else 3
+    """Prove `one` on models that remember every token, by enumerating whole generations; add what was found."""
 
     def one_round(context: Tokens, room: int, chance: Chance) -> Tokens:
-        draw = one_of(one.drafting(instance, context, room), instance.seed, context)
-        draft = draw(chance)
+        draft = one_of(one.drafting(instance, context, room), instance.seed, context)(chance)
         return verify(rows_of_target(instance.target, context, draft), draft, one.rule, chance)
 
-    law = law_of_generation(one_round, Stops(max_tokens, eos=eos))
-    wanted = sequence_law(one.follows(instance.target), (), max_tokens, eos)
+    stops = stops_for(instance, eos)
+    compare(one, instance, result, law_of_generation(one_round, stops), stops)
+
+
+def stops_for(instance: Instance, eos: Sequence[int]) -> Stops:
+    """One token more than a round can emit, so that every generation takes two rounds or more unless `eos` ends it.
+
+    The limit then falls inside a block as well as at the end of one.
+    """
+    return Stops(max(TokenTree(instance.shape, instance.shape).depths) + 2, eos=eos)
+
+
+def compare(one: Subject, instance: Instance, result: ProofResult, law: LawOfTokens, stops: Stops) -> None:
+    """Compare the law of a generation with plain sampling from the target; add what was found."""
+    wanted = sequence_law(one.follows(instance.target), (), stops.max_tokens, stops.eos)
     result.generations += 1
     if law != wanted:
-        result.total_variation = max(result.total_variation, Fraction(total_variation(law, wanted)))
-        for context in every_context(instance.target):
-            if one.claim == "lossless" and result.counterexample is None:
-                result.counterexample = smallest_counterexample(one, instance, context)
+        departs(one, instance, result, Fraction(total_variation(law, wanted)))
+
+
+def departs(one: Subject, instance: Instance, result: ProofResult, variation: Fraction) -> None:
+    """Note a total variation that is not 0; for a rule claimed lossless, find the smallest counterexample once."""
+    result.total_variation = max(result.total_variation, variation)
+    if one.claim == "lossless" and result.counterexample is None:
+        found = (smallest_counterexample(one, instance, context) for context in every_context(instance.target))
+        result.counterexample = next(filter(None, found), None)
 
 
 def variation_on_example(one: Subject) -> Fraction:

@@ -56,6 +56,31 @@ def law_of_generation(
     return exact_law_of_rounds(step, (), stops.finished, chance_type=chance_type)
 
 
+def law_of_repeated_rounds(
+    round_law: Callable[[Tokens], LawOfTokens], stops: Stops, prompt: Tokens = ()
+) -> dict[Tokens, Fraction]:
+    """`law_of_generation` from laws of rounds already known: `round_law(context)` is the law of what one round emits.
+
+    Right for honest chance only, whose rounds share no number. Whatever a round emits beyond `stops` is cut.
+
+    >>> half = Fraction(1, 2)
+    >>> law_of_repeated_rounds(lambda context: {(0,): half, (1, 1): half}, Stops(2))
+    {(1, 1): Fraction(1, 2), (0, 0): Fraction(1, 4), (0, 1): Fraction(1, 4)}
+    """
+    waiting: dict[Tokens, Fraction] = {(): Fraction(1)}
+    law: dict[Tokens, Fraction] = {}
+    while waiting:
+        tokens = min(waiting, key=len)
+        mass = waiting.pop(tokens)
+        if stops.finished(tokens):
+            law[tokens] = mass
+            continue
+        for emitted, probability in round_law(prompt + tokens).items():
+            after = tokens + stops.cut(tokens, emitted)
+            waiting[after] = waiting.get(after, Fraction(0)) + mass * probability
+    return law
+
+
 def law_of_round(
     one_round: OneRound, context: Tokens = (), chance_type: Callable[..., EnumeratedChance] = EnumeratedChance
 ) -> dict[Tokens, Fraction]:
