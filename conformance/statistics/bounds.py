@@ -24,6 +24,10 @@ from conformance.statistics.evidence import Floats, WrongUse
 from conformance.statistics.planning import tokens_by_markov
 
 
+STAKES, STAKE_WEIGHTS = np.array([0.7, 1.0, 1.4]), np.array([0.1, 0.8, 0.1])
+"""The stakes of the leak bound, in units of the one planned for a correct engine, and the share of the wealth put on each."""
+
+
 def markov_samples(
     fault: npt.ArrayLike, log_bets: npt.ArrayLike, weights: npt.ArrayLike, false_fail_rate: float, false_pass_rate: float
 ) -> float:
@@ -132,7 +136,7 @@ def leak_upper_bound(
 
     def log_wealth(leak: float) -> float:
         factors = np.log1p(-stakes[:, None] * (payoff - base - leak * slope))
-        return float(logsumexp(factors @ x) - np.log(len(stakes)) + np.log(error))
+        return float(logsumexp(factors @ x, b=STAKE_WEIGHTS) + np.log(error))
 
     if log_wealth(1.0) < 0:
         return 1.0
@@ -150,7 +154,7 @@ def _planned_stakes(p: Floats, payoff: Floats, n: float, error: float) -> Floats
     """Stakes around the best one for n samples of a correct engine, no larger than what keeps every factor positive."""
     deviation = np.sqrt(max(float(p @ payoff**2 - (p @ payoff) ** 2), 1e-300))
     best = np.sqrt(2 * np.log(1 / error) / n) / deviation
-    stakes: Floats = np.minimum(best * np.array([0.7, 1.0, 1.4]), 0.999 / max(float(np.ptp(payoff)), 1e-300))
+    stakes: Floats = np.minimum(best * STAKES, 0.999 / max(float(np.ptp(payoff)), 1e-300))
     return stakes
 
 
