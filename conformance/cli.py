@@ -31,7 +31,7 @@ LEVEL_HELP = "; ".join(f"{level.name}: {level.tokens:,} tokens a mode, {level.ab
 def main() -> None:
     """Run the command; a `UsageProblem` becomes one line and exit code 2."""
     try:
-        app()
+        app(prog_name="specref")
     except UsageProblem as problem:
         line = " ".join(str(problem).split())
         print(f"specref: {line}", file=sys.stderr)
@@ -89,6 +89,61 @@ def engines() -> None:
     for entry in REGISTRY:
         table.add_row(entry.name, "yes" if entry.importable else "no", entry.about, entry.install)
     console.print(table)
+
+
+@app.command()
+def prove(
+    scale: Annotated[float, typer.Option(help="Share of the models: 1 is 216 for a chain rule, 72 for a tree rule.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Another seed, other models.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+) -> None:
+    """Prove the verification rules: enumerate each one's exact output law on random rational models.
+
+    Every branch is followed in rational arithmetic, over one round after every context and over whole generations, and the law
+    is compared with the target's by ==. A lossy rule is shown with its exact total variation. Exit code 1 if a rule that is
+    claimed lossless is not, with the smallest counterexample.
+
+    Example: specref prove --scale 0.1
+    """
+    from conformance.proofs import run_proofs
+
+    if not 0 < scale <= 100:
+        raise UsageProblem(f"scale is {scale:g}; give a share of the models above 0, for instance 0.1")
+    if workers < 1:
+        raise UsageProblem(f"workers is {workers}; at least one process is needed")
+    raise typer.Exit(run_proofs(scale, seed, workers, console))
+
+
+@app.command()
+def speedup(
+    acceptance: Annotated[float, typer.Option(help="Chance that a drafted token is kept: sum(min(p, q)).")] = 0.7,
+    k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
+    gpus: Annotated[int, typer.Option(help="How many H100 the target is spread over.")] = 4,
+    context: Annotated[int, typer.Option(help="Tokens behind every request.")] = 1024,
+    plot: Annotated[Path | None, typer.Option(help="Write the figure here (.svg, .png, .pdf).")] = None,
+) -> None:
+    """What speculation is worth: tokens per round, latency, throughput and memory over batch sizes, for Llama-3 70B on H100s.
+
+    Example: specref speedup --acceptance 0.6 -k 3 --plot speedup.svg
+    """
+    from conformance.worth import run_speedup
+
+    if not 0 <= acceptance <= 1:
+        raise UsageProblem(f"acceptance is {acceptance:g}; it is a probability, between 0 and 1")
+    if k < 1 or gpus < 1 or context < 0:
+        raise UsageProblem(f"k {k}, gpus {gpus} and context {context} must be at least 1, 1 and 0")
+    run_speedup(acceptance, k, gpus, context, plot, console)
+
+
+@app.command()
+def requirements() -> None:
+    """Print the catalogue of requirements as a Markdown table.
+
+    Example: specref requirements > REQUIREMENTS.md
+    """
+    from conformance.requirements import catalogue
+
+    print(catalogue(), end="")
 
 
 if __name__ == "__main__":

@@ -162,13 +162,19 @@ class TransformersModel:
     @classmethod
     def load(cls, folder: str | Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> TransformersModel:
         """Read a model from a local folder (or a hub id), in safetensors only. Raises BadModel if it cannot be read."""
+        from safetensors import SafetensorError
         from transformers import AutoModelForCausalLM
 
         try:
-            model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, use_safetensors=True)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            model, loaded = AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=dtype, use_safetensors=True, output_loading_info=True
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise BadModel(f"cannot read a causal language model from {str(folder)!r}: {reason}") from error
+        if loaded["missing_keys"]:  # transformers would make them up
+            missing = ", ".join(sorted(loaded["missing_keys"])[:3])
+            raise BadModel(f"the weights in {str(folder)!r} lack {missing}")
         return cls(model.to(device))
 
     @property
