@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import transformers
 
 from conformance.problems import UsageProblem
 from conformance.protocols import Models, Scorer, Tokens
@@ -103,6 +104,8 @@ class TextPrompts:
 
 def read_subject(models: Models) -> Subject:
     """Read both models and try them. Raises UsageProblem if one cannot be used or they do not fit together."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     scorers = {}
     for role, folder in (("target", models.target), ("draft", models.draft)):
         try:
@@ -127,10 +130,8 @@ def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens
     """Text prompts through the model's own tokenizer where it has one; else random tokens."""
     from pydoc_data.topics import topics
 
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError):
         return RandomPrompts(vocabulary, avoid=eos, first=first), [str(token) for token in range(vocabulary)]
     text = "\n".join(topics[name] for name in sorted(topics)[:20])

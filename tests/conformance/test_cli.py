@@ -61,10 +61,13 @@ def test_a_model_that_cannot_be_used_is_one_line_and_exit_2(
     unreadable = tmp_path / "unreadable"
     shutil.copytree(pretrained.path("draft"), unreadable)
     (unreadable / "model.safetensors").write_bytes(b"no weights")
+    other = tiny_model(tmp_path / "other", vocabulary=50)
+    not_finite = tiny_model(tmp_path / "nan", 114, poison=float("nan"))
+    capsys.readouterr()
     for option, folder, says in (
         ("--target", unreadable, "the target model cannot be used"),
-        ("--draft", tiny_model(tmp_path / "other", vocabulary=50), "the draft's vocabulary of 50 is not the target's of 114"),
-        ("--target", tiny_model(tmp_path / "nan", 114, poison=float("nan")), "logits that are not finite"),
+        ("--draft", other, "the draft's vocabulary of 50 is not the target's of 114"),
+        ("--target", not_finite, "logits that are not finite"),
     ):
         assert command(monkeypatch, "audit", "specref", option, str(folder)) == 2
         said = capsys.readouterr().err
