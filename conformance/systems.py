@@ -1,0 +1,75 @@
+"""The named systems of the field, and what works here for each: the README's table is generated from this.
+
+`python -m conformance.systems` rewrites the table between its marks in README.md; a test checks that it is current, and that
+every module named in it exists.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- systems: begin -->", "<!-- systems: end -->"
+
+
+@dataclass(frozen=True)
+class System:
+    """A named system. reference: modules of the plain reference; batched: of the fast paths; audit: engines audited in it."""
+
+    name: str
+    reference: tuple[str, ...] = ()
+    batched: tuple[str, ...] = ()
+    audit: tuple[str, ...] = ()
+
+
+SYSTEMS = (
+    System("Draft-model speculative sampling", ("specref.rules.chain",), audit=("specref", "transformers")),
+    System("The acceptance step alone, from logits", ("specref.rules.chain",)),
+    System("Greedy speculation (temperature 0)", ("specref.rules.chain",), audit=("specref", "transformers")),
+    System("Medusa heads", ("specref.drafters.medusa",)),
+    System("Medusa candidate tree and tree attention", ("specref.tree", "specref.tree_attention")),
+    System("A general token tree", ("specref.tree", "specref.rules.tree")),
+    System("EAGLE-style draft net", ("specref.drafters.eagle",)),
+    System("Lookahead decoding, Jacobi iteration", ("specref.drafters.lookahead", "specref.drafters.jacobi")),
+    System("Serving through vLLM"),
+    System("KV update after verification", ("specref.kv_cache",)),
+    System("Drafts from another family", ("specref.drafters.cross_vocabulary",)),
+    System("Choosing a method", ("specref.speedup",)),
+)
+
+
+def exists(module: str) -> bool:
+    """Whether a module can be imported here.
+
+    >>> exists("specref.rules.chain"), exists("specref.no_such_module")
+    (True, False)
+    """
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def table() -> str:
+    """The systems as a Markdown table."""
+    lines = ["| system | reference | batched | audited in |", "|---|---|---|---|"]
+    for system in SYSTEMS:
+        cells = (_modules(system.reference), _modules(system.batched), ", ".join(system.audit) or "–")
+        lines.append(f"| {system.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _modules(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names if exists(name)) or "–"
+
+
+def with_table(text: str) -> str:
+    """README text with the current table between its marks."""
+    return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table()}\n{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text()))
