@@ -19,7 +19,7 @@ from conformance.statistics.rows import TILTS, Emitted, Rows
 Law = Callable[[Floats, Floats], Floats]
 Formula = Callable[[Floats, Floats, Ints, Rows], Floats]
 
-BLENDS = (0.97, 0.3, 0.03)
+BLENDS = (0.97, 0.3, 0.1, 0.03)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class OmnibusCheck(Check):
         """The mean over projections and kinds of bet; the holder is the one with most evidence."""
         logs, names = [], []
         for order, counts in zip(ORDERS, self.sums["leaves"]):
-            logs += [log_tree(counts), log_tails(counts)]
+            logs += [float(log_tree(counts)), float(log_tails(counts))]
             names += [f"order of {order}", f"tails of the order of {order}"]
         detail = {name: log / float(np.log(10)) for name, log in zip(names, logs)}
         n, holder = int(self.sums["leaves"][0].sum()), names[int(np.argmax(logs))]

@@ -33,6 +33,6 @@ class SegmentCheck(Check):
 
     def evidence(self) -> Evidence:
         """The mean over orders."""
-        logs = [log_shape(row) for row in self.sums["leaves"]]
+        logs = log_shape(self.sums["leaves"])
         holder = f"order of {ORDERS[int(np.argmax(logs))]}"
-        return Evidence(self.name, int(self.sums["leaves"][0].sum()), log_mean_exp(np.array(logs)), holder=holder)
+        return Evidence(self.name, int(self.sums["leaves"][0].sum()), log_mean_exp(logs), holder=holder)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import betaln, logsumexp
 
-from conformance.statistics.evidence import Floats, Ints, log_mean_exp
+from conformance.statistics.evidence import Floats, Ints
 
 CELLS = 32
 DEPTH = 30
@@ -41,38 +41,45 @@ def leaf_counts(values: Floats) -> Ints:
     return np.stack([np.bincount(row, minlength=LEAVES) for row in leaf])
 
 
-def log_tree(counts: Ints) -> float:
-    """Log e-value of the sparse Polya tree for leaf counts ``[LEAVES]``.
+def log_tree(counts: Ints) -> Floats:
+    """Log e-values ``[...]`` of the sparse Polya tree for leaf counts ``[..., LEAVES]``.
 
     >>> abs(log_tree(np.zeros(LEAVES, int))) < 1e-12
-    True
+    np.True_
     """
-    upto = np.concatenate([[0], np.cumsum(counts)])
-    left = (upto[_HALVINGS[:, 1]] - upto[_HALVINGS[:, 0]])[:, None]
-    right = (upto[_HALVINGS[:, 2]] - upto[_HALVINGS[:, 1]])[:, None]
+    left = (_upto(counts, 1) - _upto(counts, 0))[..., None]
+    right = (_upto(counts, 2) - _upto(counts, 1))[..., None]
     a = CONCENTRATIONS
     coin = betaln(a + left, a + right) - betaln(a, a) + (left + right) * np.log(2)
-    each = logsumexp(coin, axis=1) - np.log(len(a))
-    wealth = np.logaddexp(np.log1p(-SHARES)[:, None], np.log(SHARES)[:, None] + each).sum(axis=1)
-    return log_mean_exp(wealth)
+    each = logsumexp(coin, axis=-1)[..., None] - np.log(len(a))
+    wealth = np.logaddexp(np.log1p(-SHARES), np.log(SHARES) + each).sum(axis=-2)
+    result: Floats = logsumexp(wealth, axis=-1) - np.log(len(SHARES))
+    return result
 
 
-def log_tails(counts: Ints) -> float:
-    """Log e-value of the bets on the two tails for leaf counts ``[LEAVES]``.
+def log_tails(counts: Ints) -> Floats:
+    """Log e-values ``[...]`` of the bets on the two tails for leaf counts ``[..., LEAVES]``.
 
     >>> abs(log_tails(np.zeros(LEAVES, int))) < 1e-12
-    True
+    np.True_
     """
-    n = counts.sum()
-    upto = np.concatenate([[0], np.cumsum(counts)])
-    low, high = upto[_TAIL_LEAVES], n - upto[LEAVES - _TAIL_LEAVES]
-    wealth = [inside * _GAIN_INSIDE + (n - inside) * _LOSS_OUTSIDE for inside in (low, high)]
-    return log_mean_exp(np.concatenate(wealth))
+    upto = np.concatenate([np.zeros((*counts.shape[:-1], 1), np.int64), np.cumsum(counts, axis=-1)], axis=-1)
+    n = upto[..., -1:]
+    tails = np.concatenate([upto[..., _TAIL_LEAVES], n - upto[..., LEAVES - _TAIL_LEAVES]], axis=-1)
+    wealth = tails * np.tile(_GAIN_INSIDE, 2) + (n - tails) * np.tile(_LOSS_OUTSIDE, 2)
+    result: Floats = logsumexp(wealth, axis=-1) - np.log(wealth.shape[-1])
+    return result
 
 
-def log_shape(counts: Ints) -> float:
+def log_shape(counts: Ints) -> Floats:
     """Log of the mean of the two e-values."""
-    return log_mean_exp(np.array([log_tree(counts), log_tails(counts)]))
+    return np.logaddexp(log_tree(counts), log_tails(counts)) - np.log(2)
+
+
+def _upto(counts: Ints, which: int) -> Ints:
+    """Counts before the first leaf, the middle or the end (0, 1, 2) of every halving, ``[..., halvings]``."""
+    before: Ints = np.concatenate([np.zeros((*counts.shape[:-1], 1), np.int64), np.cumsum(counts, axis=-1)], axis=-1)
+    return before[..., _HALVINGS[:, which]]
 
 
 def _halvings() -> Ints:
