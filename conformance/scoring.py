@@ -15,6 +15,8 @@ import numpy.typing as npt
 import torch
 
 from conformance.protocols import Tokens
+from specref.chance import SampledChance
+from specref.drafters.prompt_lookup import PromptLookup
 from specref.models import BadModel, LanguageModel, TransformersModel, softmax
 
 Logits = npt.NDArray[np.float64]
@@ -92,21 +94,8 @@ def laws_at(logits: Logits, temperature: float) -> Logits:
     return softmax(logits / temperature)
 
 
-def copied_token(context: Tokens, longest: int = 2) -> int | None:
-    """The token that followed the last `longest` (or fewer) tokens of `context` where they occurred before, leftmost first.
-
-    This is what a prompt-lookup draft proposes next; source: prompt lookup decoding, as in algorithm form in transformers'
-    `prompt_lookup_num_tokens` with n-grams of up to 2 tokens.
-
-    >>> copied_token((5, 6, 7, 5, 6)), copied_token((5, 6))
-    (7, None)
-    """
-    for length in range(min(longest, len(context) - 1), 0, -1):
-        wanted = context[-length:]
-        for start in range(len(context) - length):
-            if context[start : start + length] == wanted:
-                return context[start + length]
-    return None
+LOOKUP = PromptLookup(longest=2)
+"""What a prompt-lookup draft copies: the continuation of the last one or two tokens where they occurred first."""
 
 
 def copying_laws(prompt: Tokens, output: Tokens, p: Logits) -> Logits:
@@ -116,9 +105,9 @@ def copying_laws(prompt: Tokens, output: Tokens, p: Logits) -> Logits:
     array([0., 0., 0., 0., 0., 0., 0., 1.])
     """
     q = p.copy()
+    unasked = SampledChance(0)
     for place in range(len(output)):
-        token = copied_token(prompt + output[:place])
-        if token is not None:
+        for token in LOOKUP.draft(prompt + output[:place], 1, unasked).tokens:
             q[place] = 0
             q[place, token] = 1
     return q

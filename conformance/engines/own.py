@@ -8,11 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from conformance.protocols import Mode, Models, Output, RecordedRound, Request
-from conformance.scoring import copied_token
+from conformance.scoring import LOOKUP
 from specref.chance import Chance, SampledChance
-from specref.draft import Draft
 from specref.generate import Drafter, GreedyDrafter, ModelDrafter, NoDrafter, generate
-from specref.models import LanguageModel, Tokens, TransformersModel
+from specref.models import LanguageModel, TransformersModel
 from specref.processors import Processed
 from specref.rules import Rule, chain
 
@@ -22,17 +21,6 @@ RULES: dict[str, Rule] = {
     "one_hot": chain.one_hot_ratio,
     "greedy": chain.greedy,
 }
-
-
-class CopyingDrafter:
-    """Proposes what followed the last tokens earlier in the context; nothing where they are new."""
-
-    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
-        """See `specref.generate.Drafter`."""
-        tokens: Tokens = ()
-        while len(tokens) < k and (token := copied_token(context + tokens)) is not None:
-            tokens += (token,)
-        return Draft.chosen(tokens)
 
 
 class ReferenceEngine:
@@ -81,7 +69,7 @@ class ReferenceEngine:
         """The drafter of a mode; at temperature 0 the draft model's drafts are greedy too."""
         kind = mode.speculation.get("drafter")
         if kind == "copy":
-            return CopyingDrafter()
+            return LOOKUP
         if kind == "model":
             draft = self.processed(self.draft, mode, request)
             return GreedyDrafter(draft) if request.settings.temperature == 0 else ModelDrafter(draft)
