@@ -76,7 +76,7 @@ def test_one_pass_equals_one_token_at_a_time(kind: Kind) -> None:
 @pytest.mark.parametrize("setting", [*KINDS, 1, 2, 3, 4], ids=lambda s: s.name if isinstance(s, Kind) else f"shared {s}")
 def test_many_and_longer_histories(setting: Kind | int) -> None:
     if isinstance(setting, Kind):
-        run(type("Machine", (OneSequence,), {"kind": setting}), examples=1000, steps=40)
-        run(type("Machine", (DraftModel,), {"kind": setting}), examples=500, steps=40)
+        run(type("Machine", (OneSequence,), {"kind": setting}), examples=200, steps=40)
+        run(type("Machine", (DraftModel,), {"kind": setting}), examples=100, steps=40)
     else:
-        run(type("Machine", (SharedPages,), {"page_size": setting}), examples=2000, steps=40)
+        run(type("Machine", (SharedPages,), {"page_size": setting}), examples=400, steps=40)
