@@ -23,7 +23,6 @@ from scipy.special import logsumexp
 from conformance.statistics.evidence import Floats, WrongUse
 from conformance.statistics.planning import tokens_by_markov
 
-
 STAKES, STAKE_WEIGHTS = np.array([0.7, 1.0, 1.4]), np.array([0.1, 0.8, 0.1])
 """The stakes of the leak bound, in units of the one planned for a correct engine, and the share of the wealth put on each."""
 
@@ -111,7 +110,12 @@ def simultaneous_bounds(
 
 
 def leak_upper_bound(
-    counts: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, error: float, cap: float | None = None
+    counts: npt.ArrayLike,
+    p: npt.ArrayLike,
+    q: npt.ArrayLike,
+    error: float,
+    cap: float | None = None,
+    planned: int | None = None,
 ) -> float:
     """An upper bound, at confidence 1 - `error`, on the engine's leak e toward q; counts, p, q `[V]`.
 
@@ -122,13 +126,15 @@ def leak_upper_bound(
     stakes are planned for this n and p.
 
     `cap` defaults to the one, of a fixed grid, that serves this n best if the engine is correct: chosen from p and q alone.
+    With `planned`, the n that stakes and cap are fixed for, the bounds at all looks hold together (a confidence sequence);
+    without it the n of these counts must have been fixed in advance.
     """
     x, law = _checked_counts(counts, p)
     draft = np.asarray(q, float)
-    n = x.sum()
+    n = float(planned or x.sum())
     if cap is None:
         cap = min((2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0), key=lambda c: _planned_width(law, draft, c, n, error))
-    payoff = _capped(law, draft, cap)
+    payoff = capped_ratio(law, draft, cap)
     base, slope = float(law @ payoff), float((draft - law) @ payoff)
     if slope <= 0:
         return 1.0  # q = p: every leak is the law p itself, and none can be bounded
@@ -145,8 +151,8 @@ def leak_upper_bound(
     return float(brentq(log_wealth, 0.0, 1.0, xtol=1e-9))
 
 
-def _capped(p: Floats, q: Floats, cap: float) -> Floats:
-    """min(q/p, cap) `[V]`; a token that only the draft can produce pays the cap."""
+def capped_ratio(p: Floats, q: Floats, cap: float) -> Floats:
+    """min(q/p, cap) `[..., V]`; a token that only the draft can produce pays the cap."""
     return np.minimum(np.divide(q, p, out=np.where(q > 0, cap, 0.0), where=p > 0), cap)
 
 
@@ -160,7 +166,7 @@ def _planned_stakes(p: Floats, payoff: Floats, n: float, error: float) -> Floats
 
 def _planned_width(p: Floats, q: Floats, cap: float, n: float, error: float) -> float:
     """About how wide the bound will be for a correct engine: stake cost plus variance cost, in units of the leak."""
-    payoff = _capped(p, q, cap)
+    payoff = capped_ratio(p, q, cap)
     slope, variance = float((q - p) @ payoff), float(p @ payoff**2 - (p @ payoff) ** 2)
     stake = float(_planned_stakes(p, payoff, n, error)[1])
     return np.inf if slope <= 0 else (np.log(1 / error) / (n * stake) + stake * variance / 2) / slope
@@ -174,7 +180,7 @@ def ratio_sets_bound(counts: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, 
     the largest observed deviation plus sqrt(ln(2/error) / (2 n)).
     """
     x, law = _checked_counts(counts, p)
-    ratio = _capped(law, np.asarray(q, float), np.inf)
+    ratio = capped_ratio(law, np.asarray(q, float), np.inf)
     _, group = np.unique(-ratio, return_inverse=True)  # tokens of equal q/p enter together
     deviation = np.cumsum(np.bincount(group, x / x.sum() - law))
     return min(1.0, float(np.abs(deviation).max() + np.sqrt(np.log(2 / error) / (2 * x.sum()))))

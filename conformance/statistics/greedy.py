@@ -189,6 +189,22 @@ def assert_greedy_paired(on: npt.NDArray[np.bool_], off: npt.NDArray[np.bool_], 
     return account.log_e
 
 
+def units_needed(
+    on: npt.ArrayLike, off: npt.ArrayLike, plan: PairedEvents, false_fail_rate: float, false_pass_rate: float
+) -> float:
+    """Units after which events of probability on `[C]` and off `[C]` per unit are missed with at most this probability.
+
+    The two arms of a unit are taken as independent; `plan` holds the kinds, null share and shares (its counts are not read).
+    """
+    one, other = np.asarray(on) * (1 - np.asarray(off)), np.asarray(off) * (1 - np.asarray(on))
+    laws = np.stack([one, other, 1 - one - other], axis=1)  # [C, 3]: on only, off only, concordant
+    won, lost = paired_log_bets(plan.null_share, plan.shares)
+    bets = np.stack([won, lost, np.zeros(len(won))], axis=1)
+    pairs = np.repeat(laws, len(won), axis=0)[None]
+    weights = np.full(len(pairs[0]), 1 / len(pairs[0]))
+    return markov_samples(pairs, np.tile(bets, (len(laws), 1))[None], weights, false_fail_rate, false_pass_rate)
+
+
 def prompts_needed_for_wrong_tokens(
     rate: float,
     tokens: int,
@@ -204,13 +220,7 @@ def prompts_needed_for_wrong_tokens(
     """
     quiet = (1 - np.asarray(flips, float)) ** tokens
     on, off = 1 - quiet * (1 - rate * np.asarray(far, float)) ** tokens, 1 - quiet
-    won, lost = paired_log_bets(NULL_SHARE, SHARES)
-    bets = np.stack([won, lost, np.zeros(len(SHARES))], axis=1)  # [shares, 3]: on only, off only, concordant
-    one, other = on * (1 - off), off * (1 - on)
-    laws = np.stack([one, other, 1 - one - other], axis=1)  # [5, 3]
-    pairs = np.repeat(laws, len(SHARES), axis=0)[None]
-    weights = np.full(len(pairs[0]), 1 / len(pairs[0]))
-    return markov_samples(pairs, np.tile(bets, (len(GAPS), 1))[None], weights, false_fail_rate, false_pass_rate)
+    return units_needed(on, off, paired_greedy(), false_fail_rate, false_pass_rate)
 
 
 def smallest_detectable_wrong_token_rate(

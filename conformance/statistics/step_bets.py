@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES, AcceptanceBets
 from conformance.statistics.bounds import markov_samples, smallest_caught
-from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse
+from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, log_mean_exp
 from conformance.statistics.step_log import NOTHING, Steps, assert_support
 from conformance.statistics.tolerance import law_range, recentred_ratio, worst_mean_between
 from conformance.statistics.wealth import BetMixture, log_threshold
@@ -128,6 +128,18 @@ class StepBets:
                     worst = 1 + self.slack[i] * np.maximum(most - 1, 0)
                     columns.append(np.log1p(share * (payoff - 1)[:, None]) - np.log1p(share * (worst - 1)[:, None]))
         return np.concatenate(columns, axis=1)
+
+
+def ledger_evidence(accounts: dict[str, BetMixture]) -> list[Evidence]:
+    """What a ledger takes in: "draft law", and "acceptance", the mean e-value of the other accounts (none: left out)."""
+    drafts = accounts["draft follows q"]
+    found = [drafts.evidence("draft law", unit="steps")]
+    rest = [account for check, account in accounts.items() if check != "draft follows q"]
+    if rest:
+        largest = max(rest, key=lambda account: account.log_e)
+        log_e = log_mean_exp(np.array([account.log_e for account in rest]))
+        found.append(Evidence("acceptance", drafts.n, log_e, holder=largest.strongest, unit="steps"))
+    return found
 
 
 def draft_alternatives(p: Floats, q: Floats) -> dict[str, Floats]:

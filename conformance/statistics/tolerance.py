@@ -174,6 +174,22 @@ def worst_mean_in_total_variation(law: npt.ArrayLike, payoff: npt.ArrayLike, tau
     return bound
 
 
+def deflated(law: npt.ArrayLike, payoff: npt.ArrayLike, eta: float) -> Floats:
+    """log(b / M) `[..., V]` of a positive payoff b `[..., V]`: a bet that no engine within eta can win on average.
+
+    law `[..., V]`. For any bet of any bank; those linear in one ratio share one M (`tolerant_leak_log_factors`).
+
+    >>> law, bet = np.array([.5, .5]), np.array([.5, 1.5])
+    >>> float((law * np.exp(deflated(law, bet, 0.))).sum()), float((law * np.exp(deflated(law, bet, .1))).sum()) < 1
+    (1.0, True)
+    """
+    b = np.asarray(payoff, float)
+    if not (b > 0).all():
+        raise WrongUse("a payoff must be positive; blend it with 1 so that no token ruins the bet")
+    won: Floats = np.log(b) - np.log(worst_mean(law, b, eta))[..., None]
+    return won
+
+
 def recentred_ratio(law: npt.ArrayLike, alternative: npt.ArrayLike, cap: float = 1e3) -> Floats:
     """The payoff min(r/p, cap) of a bet on law r, recentred to mean exactly 1 under p; `[..., V]`, never negative.
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from conformance.statistics.bounds import markov_samples, smallest_caught
 from conformance.statistics.evidence import Floats, WrongUse
+from conformance.statistics.greedy import PairedEvents
 from conformance.statistics.kept_sets import Filter, Mask, kept_sets, outside
 from conformance.statistics.tolerance import LEAKS, recentred_ratio, worst_mean
 from conformance.statistics.wealth import BetMixture, log_threshold
@@ -105,12 +106,21 @@ class TruncationBets:
 def edge_events(tokens: npt.ArrayLike, bets: TruncationBets, rows: npt.ArrayLike | None = None) -> Mask:
     """Events `[m, 2]` to compare with the engine's own output without speculation: (token beyond our kept set, not our last).
 
-    An engine's own rounding moves its edge in both arms alike, so `PairedEvents` (greedy.py) needs no eta here; more
-    events with speculation on means a kept set that is too large (first) or too small (second).
+    An engine's own rounding moves its edge in both arms alike, so `paired_edges` needs no eta; more events with speculation
+    on means a kept set that is too large (first) or too small (second).
     """
     x = np.asarray(tokens)
     i = np.arange(len(x)) if rows is None else np.asarray(rows)
     return np.stack([~bets.nominal[i, x], x != bets.last[i]], axis=1)
+
+
+EDGE_SHARES = (0.55, 0.65, 0.75, 0.85, 0.95)
+"""Alternatives of the paired edge events: last tokens are common in both arms, so a fault moves their balance only a little."""
+
+
+def paired_edges() -> PairedEvents:
+    """A fresh account of `edge_events`: arms of the same prompts, equally often on and off under the null."""
+    return PairedEvents(("beyond our kept set", "not its last token"), null_share=0.5, shares=EDGE_SHARES)
 
 
 def assert_truncation_respected(tokens: npt.ArrayLike, bets: TruncationBets, false_fail_rate: float) -> float:

@@ -22,6 +22,7 @@ from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.greedy import GAPS, paired_greedy, prompt_events
 from conformance.statistics.kept_sets import Filter, Mask, MinP, Temperature, TopK, TopP, outside
 from conformance.statistics.truncation import OUTLIER_RATE, TruncationBets
+from conformance.studies.report import table, write
 
 V = 128
 ALPHA = 1e-6
@@ -213,21 +214,6 @@ def greedy_row(model: str, runs: int, tokens: int, rng: np.random.Generator) -> 
     return GreedyRow(model, runs, alarms[0], alarms[1], largest, float(np.median(needed)))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines)
-
-
-def report(name: str, title: str, command: str, sections: Sequence[str], folder: Path) -> Path:
-    """Write a dated study; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.md"
-    head = [f"# {title}", f"{time.strftime('%Y-%m-%d')}, made by `{command}`."]
-    path.write_text("\n\n".join([*head, *sections]) + "\n")
-    return path
-
-
 def short(n: float) -> str:
     """A count of samples for a table: three digits, or a dash for never."""
     return f"{n:,.0f}" if np.isfinite(n) else "-"
@@ -286,7 +272,9 @@ def main() -> None:
         f"{', '.join(f'{gap:g}' for gap in GAPS)}; last column: median tokens per arm until wrong tokens at 1e-3 are found.",
         noise,
     ]
-    say(f"written: {report('null_streams', 'Null streams', command, sections, given.folder)}")
+    path = given.folder / "null_streams.md"
+    write(path, "Null streams", command, sections)
+    say(f"written: {path}")
 
 
 if __name__ == "__main__":

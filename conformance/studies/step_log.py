@@ -21,7 +21,8 @@ from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.step_bets import StepBets
 from conformance.statistics.step_log import Mask, Steps, support_violations
 from conformance.studies.instances import Instance, instance
-from conformance.studies.null_streams import report, short, table
+from conformance.studies.null_streams import short
+from conformance.studies.report import table, write
 
 ALPHA = 1e-6
 STEPS = 1 << 17
@@ -200,7 +201,9 @@ def main() -> None:
         "same instance.",
         shown,
     ]
-    print(f"written: {report('step_log', 'Step log', command, sections, given.folder)}")
+    path = given.folder / "step_log.md"
+    write(path, "Step log", command, sections)
+    print(f"written: {path}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from conformance.statistics.step_bets import (
     StepBets,
     assert_steps,
     draft_alternatives,
+    ledger_evidence,
     residual_alternatives,
     samples_needed_against_draft_law,
     smallest_detectable_draft_share,
@@ -225,6 +226,20 @@ def test_samples_needed_against_a_draft_law_is_kept_in_simulation():
         account.add(BETS.log_factors(engine.steps(int(n)))["draft follows q"])
         missed += account.log_e < np.log(1e6 * len(BETS.names))
     assert missed <= 7
+
+
+def test_a_ledger_takes_in_the_draft_law_and_the_mean_of_the_rest():
+    engine = Engine(GIVEN, np.random.default_rng(), let_through=0.1)
+    accounts = BETS.accounts()
+    for check, factors in BETS.log_factors(engine.steps(5000)).items():
+        accounts[check].add(factors)
+    drafts, acceptance = ledger_evidence(accounts)
+    assert (drafts.check, acceptance.check) == ("draft law", "acceptance")
+    rest = [account.log_e for check, account in accounts.items() if check != "draft follows q"]
+    assert acceptance.log_e == pytest.approx(np.log(np.mean(np.exp(rest))))
+    assert acceptance.holder.startswith("rejected drafts let through")
+    undeclared = StepBets(GIVEN.p, GIVEN.q, "undeclared").accounts()
+    assert [found.check for found in ledger_evidence(undeclared)] == ["draft law"]
 
 
 def test_wrong_use_is_refused():

@@ -9,12 +9,12 @@ import pytest
 from scipy.special import softmax
 
 from conformance.statistics.evidence import WrongUse
-from conformance.statistics.greedy import PairedEvents
 from conformance.statistics.kept_sets import MinP, Temperature, TopK, TopP, kept_sets, outside
 from conformance.statistics.truncation import (
     TruncationBets,
     assert_truncation_respected,
     edge_events,
+    paired_edges,
     samples_needed_against_truncation_fault,
     smallest_detectable_truncation_fault,
 )
@@ -134,7 +134,7 @@ def test_paired_edge_counts_need_no_eta():
     bets = TruncationBets(logits, q, chain, 0.12, tokens_planned=n)
     base = edge_events(drawn(truncated(noisy, chain), rng), bets)
     for off_by, alarm in ((0, False), (+1, True)):
-        pairs = PairedEvents(("beyond the kept set", "not its last token"), null_share=0.5)
+        pairs = paired_edges()
         pairs.add(edge_events(drawn(one_token_off(noisy, chain, off_by), rng), bets), base)
         assert (pairs.log_e >= np.log(1e6)) == alarm
 
