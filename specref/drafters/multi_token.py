@@ -62,9 +62,9 @@ class MultiTokenHeads(nn.Module):
             return Draft.drawn(lambda so_far: self._law(hidden, context + so_far), k, chance)
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """The mean cross-entropy of all heads on `tokens [B, L]`, L at least depth + 2. Train the heads alone: the target is frozen.
+        """The mean cross-entropy of all heads on `tokens [B, L]`, in nats; give its optimiser `self.parameters()`, the heads'.
 
-        Raises ValueError for shorter rows.
+        Raises ValueError for rows shorter than depth + 2.
         """
         length, depth = tokens.shape[1], len(self.heads)
         if length < depth + 2:
