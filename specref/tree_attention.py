@@ -108,6 +108,9 @@ class TreeTarget(TransformersModel):
         for layer in self.layers:
             if not 0 <= layer <= whole:
                 raise ValueError(f"layer {layer} is outside 0..{whole}; {whole} stands for what the LM head is given")
+        self._tokens: Tokens = ()  # the cache holds one row per token here, then one per node of the tree; so do the features
+        self._tree: TokenTree | None = None
+        self._features = torch.empty(0)
         self._forget()
 
     def logits(self, tokens: Tokens, rows: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -148,8 +151,8 @@ class TreeTarget(TransformersModel):
         text = before[len(self._tokens) :]
         whole = TokenTree(text + tree.tokens, [*range(-1, len(text)), *(len(text) + parent for parent in tree.parents[1:])])
         logits, features = tree_pass(self.model, whole, self._cache, self.layers)
-        self._tokens, self._tree = before, tree
         self._features = torch.cat([self._features, features]) if len(self._features) else features
+        self._tokens, self._tree = before, tree
         return logits
 
     def _keep(self, tokens: Tokens) -> None:
@@ -173,7 +176,6 @@ class TreeTarget(TransformersModel):
         self._tokens, self._tree, self._features = tokens[: len(rows)], None, self._features[rows]
 
     def _forget(self) -> None:
-        self._tokens: Tokens = ()
-        self._tree: TokenTree | None = None
+        self._tokens, self._tree = (), None
         self._cache = DynamicCache()
         self._features = torch.empty(0)

@@ -63,7 +63,8 @@ def generate_with_trees(
     ...         tokens = (context[-1], *small.next_law(context).argsort()[-2:]) if k else context[-1:]
     ...         tree = TokenTree(tokens, [-1, 0, 0][: len(tokens)])
     ...         return Draft.chosen(tree.tokens, tree)
-    >>> out = generate_with_trees(target, TwoGuesses(), sequential_one_hot, (0,), depth=1, stops=Stops(6), chance=SampledChance(0))
+    >>> settings = dict(depth=1, stops=Stops(6), chance=SampledChance(0))
+    >>> out = generate_with_trees(target, TwoGuesses(), sequential_one_hot, (0,), **settings)
     >>> len(out.tokens), sum(len(round.emitted) for round in out.rounds)
     (6, 6)
 

@@ -1,7 +1,8 @@
 """A small trained model family, in transformers' format, for tests and audits of speculative decoding.
 
 `target` writes Python's documentation one byte at a time; `draft` is a cheap model that it often accepts; `poor_draft` is
-one that it seldom accepts. All share a tokenizer. README.md says how they were made and gives their measured figures.
+one that it seldom accepts. All share a tokenizer. `medusa`, `eagle` and `eagle3` draft from the target's hidden states;
+`specref.drafters` loads them. README.md says how all were made and gives their measured figures.
 
     >>> from transformers import AutoModelForCausalLM
     >>> target = AutoModelForCausalLM.from_pretrained(path("target"))
@@ -15,6 +16,7 @@ import json
 from pathlib import Path
 
 _NAMES = ("target", "draft", "poor_draft")
+_DRAFTERS = ("medusa", "eagle", "eagle3")
 _HERE = Path(__file__).parent
 
 
@@ -27,13 +29,22 @@ def names() -> tuple[str, ...]:
     return _NAMES
 
 
+def drafter_names() -> tuple[str, ...]:
+    """The names of what drafts from the target's own hidden states, in the layouts that engines load.
+
+    >>> drafter_names()
+    ('medusa', 'eagle', 'eagle3')
+    """
+    return _DRAFTERS
+
+
 def path(name: str) -> Path:
-    """The folder of one model, for `from_pretrained`, or for any engine that reads transformers' format.
+    """The folder of one model, for `from_pretrained`, or for any engine that reads transformers' format; or of one drafter.
 
     Raises ValueError for a name that is not in the family.
     """
-    if name not in _NAMES:
-        raise ValueError(f"no pretrained model is called {name!r}; the known ones are {', '.join(_NAMES)}")
+    if name not in (*_NAMES, *_DRAFTERS):
+        raise ValueError(f"no pretrained model is called {name!r}; the known ones are {', '.join((*_NAMES, *_DRAFTERS))}")
     return _HERE / name
 
 

@@ -1,4 +1,4 @@
-"""One pass over a tree equals its paths run alone; a wrong mask or position shows; the cache keeps exactly the accepted path."""
+"""One pass over a tree equals its paths run alone; a wrong mask or position shows; the cache keeps the accepted path."""
 
 from __future__ import annotations
 
