@@ -118,7 +118,7 @@ __device__ __forceinline__ bool combine(const ChunkStat* stats, int chunks, floa
 }
 
 // A whole block: sets row.norm, the same bits in every thread. stats: shared, chunks_of(V) entries.
-template <class T> __device__ bool block_norm(Row<T>& row, ChunkStat* stats, float* largest) {
+template <class T> __device__ __forceinline__ bool block_norm(Row<T>& row, ChunkStat* stats, float* largest) {
   const int chunks = chunks_of(row.V);
   __syncthreads();  // the last user of stats has finished
   for (int c = warp_id(); c < chunks; c += warp_count()) {
@@ -131,13 +131,14 @@ template <class T> __device__ bool block_norm(Row<T>& row, ChunkStat* stats, flo
 
 // ---- drawing from weights ------------------------------------------------------------------------------------------------------
 // `Weights` is any type with   bool four(int i, u64 w[4]) const   that gives the weights of tokens i..i+3 (0 beyond V) and
-// returns false on a bad logit.
+// returns false on a bad logit. Weights::UNROLL is how many groups of a chunk are worked on at a time: 8 when weights are cheap,
+// so that many loads are in flight; 1 when they are so long that eight copies of them would not fit the registers.
 
 // A whole warp: the sum of a chunk's weights, or BAD_MASS.
 template <class Weights> __device__ __forceinline__ u64 chunk_mass(const Weights& weights, int chunk) {
   u64 sum = 0;
   bool good = true;
-#pragma unroll
+#pragma unroll Weights::UNROLL
   for (int g = 0; g < LANE_GROUPS; g++) {
     u64 w[LANE_WIDTH];
     good &= weights.four(chunk * CHUNK + g * GROUP + lane_id() * LANE_WIDTH, w);
@@ -167,6 +168,7 @@ __device__ __forceinline__ int find_chunk(const u64* masses, int chunks, u64* t)
 // A whole warp: the first token of the chunk whose cumulative weight exceeds t. This is the only part of a row read again.
 template <class Weights> __device__ __forceinline__ int find_token(const Weights& weights, int chunk, u64 t) {
   u64 before = 0;
+#pragma unroll 1
   for (int g = 0; g < LANE_GROUPS; g++) {
     const int i = chunk * CHUNK + g * GROUP + lane_id() * LANE_WIDTH;
     u64 w[LANE_WIDTH];
@@ -206,7 +208,7 @@ __device__ __forceinline__ int draw(const Weights& weights, const u64* masses, i
 }
 
 // A whole block: all chunk masses of a row. masses: shared, chunks entries.
-template <class Weights> __device__ void block_masses(const Weights& weights, u64* masses, int chunks) {
+template <class Weights> __device__ __forceinline__ void block_masses(const Weights& weights, u64* masses, int chunks) {
   __syncthreads();  // the last user of masses has finished
   for (int c = warp_id(); c < chunks; c += warp_count()) {
     const u64 mass = chunk_mass(weights, c);
@@ -218,6 +220,7 @@ template <class Weights> __device__ void block_masses(const Weights& weights, u6
 // ---- the two kinds of weights that every sampler needs ----------------------------------------------------------------------
 // p itself, and the residual max(p - q, 0). `one_hot` says that q is the law that gives token `drafted` with certainty.
 template <class T> struct Residual {
+  static const int UNROLL = 8;
   Row<T> p, q;
   bool plain, one_hot;
   int drafted;
