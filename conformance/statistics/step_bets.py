@@ -82,8 +82,8 @@ class StepBets:
         )  # total variation of the unknown part
         self.slack[mass == 0] = 1
         ranking = np.argsort(-self.p, axis=1, kind="stable")
-        self.starts = {"token order": _starts(self.left), "falling p": _starts(self.left, ranking)}
-        self.draft_starts = {"token order": _starts(self.q), "falling p": _starts(self.q, ranking)}
+        self.starts = {"token order": mass_before(self.left), "falling p": mass_before(self.left, ranking)}
+        self.draft_starts = {"token order": mass_before(self.q), "falling p": mass_before(self.q, ranking)}
         self.names["residual"] = self.residual.names
         self.names["coupling"] = tuple(
             f"{source} again, {order} from {end}, {share:.0%}"
@@ -145,7 +145,7 @@ def ledger_evidence(accounts: dict[str, BetMixture]) -> list[Evidence]:
 def draft_alternatives(p: Floats, q: Floats) -> dict[str, Floats]:
     """Laws `[m, V]` that drafts come from in known faults while q is handed over: its heads, other temperatures, argmax, p."""
     ranking = np.argsort(-q, axis=1, kind="stable")
-    before = _starts(q, ranking)
+    before = mass_before(q, ranking)
     found = {f"head of mass {mass:.0%}": _normalised(np.where(before < mass, q, 0)) for mass in HEADS}
     found["argmax"] = np.zeros_like(q)
     np.put_along_axis(found["argmax"], ranking[:, :1], 1.0, axis=1)
@@ -179,7 +179,7 @@ def _normalised(weights: Floats) -> Floats:
     return np.asarray(np.divide(weights, total, out=np.zeros_like(weights), where=total > 0))
 
 
-def _starts(law: Floats, ranking: Ints | None = None) -> Floats:
+def mass_before(law: Floats, ranking: Ints | None = None) -> Floats:
     """The mass before each token `[m, V]`, in token order or in the order of `ranking [m, V]`."""
     if ranking is None:
         return np.asarray(np.pad(np.cumsum(law, axis=1)[:, :-1], ((0, 0), (1, 0))))

@@ -52,6 +52,10 @@ class Steps:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def part(self, which: slice) -> Steps:
+        """Some of the steps, in order."""
+        return Steps(self.rows[which], self.drafts[which], self.accepted[which], self.emitted[which])
+
 
 def support_violations(steps: Steps, p: npt.ArrayLike, q: npt.ArrayLike, rule: str, margin: float = 0.0) -> dict[str, Mask]:
     """What the declared rule forbids, and in which steps it happened: `{what: mask [n]}`.

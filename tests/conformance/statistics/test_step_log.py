@@ -30,6 +30,15 @@ from conformance.statistics.step_log import (
     smallest_detectable_support,
     support_violations,
 )
+from conformance.statistics.step_pit import (
+    PitCells,
+    add_steps,
+    assert_cells,
+    cell_laws,
+    samples_needed_by_cells,
+    smallest_detectable_by_cells,
+    step_cells,
+)
 from conformance.studies.instances import instance
 from conformance.studies.step_log import PLANTS, Engine, detected, head, picked
 from specref.chance import SampledChance
@@ -267,3 +276,39 @@ def test_the_best_single_check_is_near_the_best_figure():
                 plant.plant(engine)
                 runs.append(min(detected(engine, bets).values()))
             assert np.median(runs) <= 1.5 * plant.best, plant.name
+
+
+def test_cells_see_what_no_bet_foresaw_and_pass_what_is_right():
+    rng = np.random.default_rng()
+    odd = np.where(np.arange(64) % 2, GIVEN.q, 0.6 * GIVEN.q)
+    odd /= odd.sum()
+    cells, foul = step_cells(BETS, rng), step_cells(BETS, rng)
+    add_steps(cells, Engine(GIVEN, rng).steps(50_000))
+    for account in cells.values():
+        assert_cells(account, 1e-6)
+    engine = Engine(GIVEN, rng)
+    engine.drawn_from = odd
+    add_steps(foul, engine.steps(50_000))
+    with pytest.raises(AssertionError, match="do not follow their law"):
+        assert_cells(foul["draft PIT"], 1e-6)
+    assert_cells(foul["residual PIT"], 1e-6)  # the verifier is right
+    twice = step_cells(BETS, rng)["draft PIT"]
+    twice.merge(foul["draft PIT"])
+    assert twice.log_e == foul["draft PIT"].log_e
+
+
+def test_cells_of_a_fault_are_exact_and_its_sample_size_is_kept():
+    rng = np.random.default_rng()
+    cut = head(GIVEN.q, 0.88)
+    np.testing.assert_allclose(cell_laws(GIVEN.q, GIVEN.q), 1 / 16)
+    account = PitCells(GIVEN.q[None], rng)
+    account.add(np.zeros(200_000, np.int64), picked(cut, rng.random(200_000)))
+    np.testing.assert_allclose(account.counts / 200_000, cell_laws(GIVEN.q, cut), atol=6e-3)
+    n = int(samples_needed_by_cells(GIVEN.q, cut, 1e-6, 1e-2, rng))
+    assert smallest_detectable_by_cells(n, GIVEN.q, cut, 1e-6, 1e-2, rng) < 1.001
+    missed = 0
+    for _ in range(200):
+        account = PitCells(GIVEN.q[None], rng)
+        account.add(np.zeros(n, np.int64), picked(cut, rng.random(n)))
+        missed += account.log_e < np.log(1e6)
+    assert missed <= 10
