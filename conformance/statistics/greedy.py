@@ -68,8 +68,9 @@ def hard_margin(measured: Tolerance, dtype: str) -> Margin:
 
 
 def gaps_to_top(tokens: npt.ArrayLike, logits: npt.ArrayLike) -> Floats:
-    """How far each emitted token's logit lies below the row's largest; tokens `[n]`, logits `[n, V]` given the engine's
-    own history.
+    """How far each emitted token's logit lies below its row's largest.
+
+    tokens `[n]`; logits `[n, V]`, the reference's, given the engine's own history.
 
     >>> gaps_to_top([1, 0], [[3., 2.5], [3., 2.5]]).tolist()
     [0.5, 0.0]

@@ -50,8 +50,7 @@ class Tolerance:
 
 
 def measured_tolerance(first: npt.ArrayLike, second: npt.ArrayLike) -> Tolerance:
-    """The tolerance measured from logits `[n, V]` of two configurations at the same n positions, speculation off in
-    both.
+    """The tolerance measured from logits `[n, V]` of two configurations at the same positions, without speculation.
 
     A constant added to a row of logits changes no law, so each row's differences are shifted by the middle of their
     range. Entries that are -inf in both are ignored. Raises WrongUse for fewer than 1,000 positions, unequal shapes
@@ -94,8 +93,7 @@ def _rounded(value: float, logits: Floats) -> float:
 
 
 def centred_eta(sigma: float) -> float:
-    """The box that holds the *average* law of an engine whose logit errors are centred, of deviation sigma, fresh per
-    context.
+    """The box that holds the *average* law of an engine whose logit errors are centred, fresh in every context.
 
     >>> round(centred_eta(.02), 6)
     0.0016
@@ -212,8 +210,7 @@ LEAKS = tuple(np.geomspace(1e-3, 0.999, 10).round(4).tolist())
 def tolerant_leak_log_factors(
     tokens: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, eta: float, leaks: Sequence[float] = LEAKS
 ) -> Floats:
-    """Log factors `[n, J]` of bets on draft leaks (1 - e) p + e q, fair for every engine whose logits are within eta
-    of ours.
+    """Log factors `[n, J]` of bets on leaks (1 - e) p + e q, fair for every engine with logits within eta of ours.
 
     tokens `[n]`; p, q `[n, V]`, or `[V]` for one context repeated; one bet per size in `leaks`. A leak's payoff 1 + e
     (r - 1) is linear in the recentred ratio r, so its worst mean is 1 + e (M - 1) with the one M of r.
@@ -230,8 +227,7 @@ def tolerant_leak_log_factors(
 def assert_no_leak_within_tolerance(
     tokens: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, eta: float, false_fail_rate: float
 ) -> float:
-    """Raise AssertionError if tokens `[n]` prove a draft leak that no logit error within eta explains; else return
-    log e.
+    """Raise AssertionError if tokens `[n]` prove a leak that no logit error within eta explains; else return log e.
 
     p, q `[n, V]` or `[V]`. An engine within eta of our logits fails with probability at most `false_fail_rate`.
     """
@@ -248,8 +244,7 @@ def assert_no_leak_within_tolerance(
 def samples_needed_for_leak_within_tolerance(
     leak: float, p: npt.ArrayLike, q: npt.ArrayLike, eta: float, false_fail_rate: float, false_pass_rate: float
 ) -> float:
-    """Tokens after which a leak of this size is missed with probability at most `false_pass_rate`; inf if the
-    tolerance hides it.
+    """Tokens after which a leak of this size is missed at most this often; inf if the tolerance hides it.
 
     p, q `[n, V]`: a sample of the contexts to come, taken in equal parts. The engine's other numerics are taken to be ours.
     """
