@@ -12,7 +12,7 @@ from specref.chance import EnumeratedChance
 from specref.laws import Law
 from specref.models import LanguageModel, Tokens
 from specref.proof.instances import Instance, Rows, RowsModel
-from specref.proof.rounds import UNLIMITED, Departure, departure, law_in_two_stages
+from specref.proof.rounds import REFUSALS, UNLIMITED, Departure, departure, law_in_two_stages
 from specref.proof.subjects import Draw, Subject
 
 
@@ -30,14 +30,14 @@ class Written:
 class Counterexample:
     """A small instance, the law of what a rule emits in one round on it, and where that law departs from the target's.
 
-    chosen: the drafted tokens, where they were chosen and not drawn.
+    chosen: the drafted tokens, where they were chosen and not drawn. A rule that raises has no law, and departs by its error.
     """
 
     rule: str
     instance: Written
     chosen: Tokens | None
     law: dict[Tokens, Fraction]
-    departure: Departure
+    departure: Departure | str
 
     def __str__(self) -> str:
         instance = self.instance
@@ -88,14 +88,22 @@ def _failure(one: Subject, written: Written) -> Counterexample | None:
     """What a round of `one` does wrong on a written-out instance, or None."""
     target, drafter = RowsModel(written.V, written.target), RowsModel(written.V, written.drafter)
     instance = Instance(target, drafter, written.shape, seed="")
-    follows = one.follows(target)
     for draw in one.drafting(instance, (), UNLIMITED):
-        law = law_in_two_stages(draw, target, (), one.rule)
-        departs = departure(law, follows)
+        law, departs = _law_and_departure(one, draw, target)
         if departs is not None:
             reached = Written(written.V, written.shape, _asked(target), _asked(drafter))
             return Counterexample(one.name, reached, _chosen(draw, drafter), law, departs)
     return None
+
+
+def _law_and_departure(
+    one: Subject, draw: Draw, target: LanguageModel
+) -> tuple[dict[Tokens, Fraction], Departure | str | None]:
+    try:
+        law = law_in_two_stages(draw, target, (), one.rule)
+    except REFUSALS as error:
+        return {}, f"the rule raises {type(error).__name__}: {error}"
+    return law, departure(law, one.follows(target))
 
 
 def _asked(model: RowsModel) -> Rows:
@@ -112,7 +120,7 @@ def _written_out(one: Subject, instance: Instance, context: Tokens) -> Written:
     target, drafter = _Recorder(instance.target, context), _Recorder(instance.drafter, context)
     recorded = replace(instance, target=target, drafter=drafter)
     for draw in one.drafting(recorded, (), UNLIMITED):
-        departure(law_in_two_stages(draw, target, (), one.rule), one.follows(target))
+        _law_and_departure(one, draw, target)
     return Written(target.vocabulary, instance.shape, target.rows, drafter.rows)
 
 
@@ -131,8 +139,12 @@ class _Recorder(RowsModel):
 
 
 def _smaller(found: Counterexample) -> Iterator[Written]:
-    """Instances one step smaller: a leaf less, a token less, a simpler row."""
+    """Instances one step smaller: begun one token later, a leaf less, a token less, a simpler row."""
     written = found.instance
+    for child in (node for node, parent in enumerate(written.shape) if parent == 0):
+        for token in range(written.V):
+            target, drafter = (_after_token(rows, token) for rows in (written.target, written.drafter))
+            yield replace(written, shape=_below(written.shape, child), target=target, drafter=drafter)
     for leaf in range(len(written.shape) - 1, 0, -1):
         if leaf not in written.shape:
             left = tuple(parent - (parent > leaf) for node, parent in enumerate(written.shape) if node != leaf)
@@ -144,6 +156,24 @@ def _smaller(found: Counterexample) -> Iterator[Written]:
         yield replace(written, target=rows)
     for rows in _simpler_rows(written.drafter):
         yield replace(written, drafter=rows)
+
+
+def _below(shape: tuple[int, ...], root: int) -> tuple[int, ...]:
+    """The shape of what hangs below the node `root`, which becomes the root.
+
+    >>> _below((-1, 0, 0, 1, 1, 3), 1)
+    (-1, 0, 0, 1)
+    """
+    place = {root: 0}
+    for node, parent in enumerate(shape):
+        if parent in place:
+            place[node] = len(place)
+    return (-1, *(place[shape[node]] for node in place if node != root))
+
+
+def _after_token(rows: Rows, token: int) -> Rows:
+    """The rows of a generation that begins after `token`."""
+    return {context[1:]: weights for context, weights in rows.items() if context[:1] == (token,)}
 
 
 def _without_token(rows: Rows, token: int) -> Rows:

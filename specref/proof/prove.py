@@ -17,6 +17,7 @@ from specref.models import Tokens, sequence_law
 from specref.proof.counterexample import Counterexample, smallest_counterexample
 from specref.proof.instances import EXAMPLE, Instance, chain_instances, tree_instances
 from specref.proof.rounds import (
+    REFUSALS,
     UNLIMITED,
     LawOfTokens,
     departure,
@@ -45,8 +46,9 @@ class ProofResult:
 
     models: random models, each proven by one round after every context; rounds: these rounds (a rule for chosen drafts has one
     for each draft). generations: whole generations of two rounds or more, one for each model and some more.
-    total_variation: the largest found, exact (0 if equal). on_example: for a lossy rule, the total variation of its first token
-    on EXAMPLE, over the worst draft. counterexample: the smallest found, for a rule claimed lossless. seconds: processor time.
+    total_variation: the largest found, exact (0 if equal, 1 if the rule raises). on_example: for a lossy rule, the total
+    variation of its first token on EXAMPLE, over the worst draft. counterexample: the smallest found, for a rule claimed
+    lossless. seconds: processor time.
     """
 
     rule: str
@@ -175,8 +177,12 @@ def by_one_round(one: Subject, instance: Instance, result: ProofResult, eos: Seq
     result.models += 1
     for context in every_context(follows):
         for draw in one.drafting(instance, context, UNLIMITED):
-            law = laws[context] = law_in_two_stages(draw, instance.target, context, one.rule)
             result.rounds += 1
+            try:
+                law = laws[context] = law_in_two_stages(draw, instance.target, context, one.rule)
+            except REFUSALS:
+                departs(one, instance, result, Fraction(1))
+                return
             if departure(law, follows, context) is not None:
                 departs(one, instance, result, variation_of_round(law, follows, context))
     if one.kind == "tree":
@@ -193,7 +199,12 @@ def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Se
         return verify(rows_of_target(instance.target, context, draft), draft, one.rule, chance)
 
     stops = stops_for(instance, eos)
-    compare(one, instance, result, law_of_generation(one_round, stops), stops)
+    try:
+        law = law_of_generation(one_round, stops)
+    except REFUSALS:
+        departs(one, instance, result, Fraction(1))
+        return
+    compare(one, instance, result, law, stops)
 
 
 def stops_for(instance: Instance, eos: Sequence[int]) -> Stops:

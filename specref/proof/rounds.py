@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TypeAlias
 
-from specref.chance import Chance, EnumeratedChance, exact_law, exact_law_of_rounds
+from specref.chance import Chance, EnumeratedChance, SlotReused, exact_law, exact_law_of_rounds
 from specref.draft import Draft
 from specref.laws import Law, total_variation
 from specref.models import LanguageModel, Tokens, sequence_law
@@ -139,6 +139,10 @@ def verify(p: Sequence[Law], draft: Draft, rule: Rule, chance: Chance) -> Tokens
     if draft.tree is None:
         return (*draft.tokens[: verified.accepted], verified.next_token)
     return (*(draft.tokens[node] for node in verified.path), verified.next_token)
+
+
+REFUSALS = (ValueError, ArithmeticError, SlotReused)
+"""What a wrong rule may raise while it is enumerated: an empty residual, a division by zero, a slot used twice."""
 
 
 @dataclass(frozen=True)

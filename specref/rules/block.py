@@ -80,4 +80,4 @@ def stopping_odds(joint: Odds, p: Law, q: Law) -> Odds:
     """
     kept, of = joint
     Z = total(positive_part(kept * p - of * q))
-    return Z, Z + of - kept
+    return Z, Z + (of - kept)

@@ -10,7 +10,7 @@ from specref.chance import Chance
 from specref.draft import Draft
 from specref.laws import Law, norm, positive_part, residual, total, without
 from specref.rules import Verified
-from specref.rules.block import at_most_one
+from specref.rules.block import Odds, at_most_one
 from specref.tree import BadTree, TokenTree
 
 First: TypeAlias = Callable[[Sequence[int], Law, Draft, Chance], tuple[int | None, Law]]
@@ -193,29 +193,30 @@ def traversal(p: Sequence[Law], draft: Draft, chance: Chance) -> Verified:
     >>> traversal([p, p, p], draft, ReplayedChance({("accept", 2): 0.7, ("emit",): 0.0}))
     Verified(accepted=2, next_token=0, path=(1, 2))
     """
-    kept = keep_below(0, p[0], 1, p, draft, chance)
+    kept = keep_below(0, p[0], (1, 1), p, draft, chance)
     assert kept is not None  # the root is always kept
     node, weights = kept
     path = tree_of(draft).path(node)
     return Verified(len(path), chance.picks(weights, slot=("emit",)), path)
 
 
-def keep_below(node: int, weights: Law, of: Any, p: Sequence[Law], draft: Draft, chance: Chance) -> tuple[int, Law] | None:
+def keep_below(node: int, weights: Law, odds: Odds, p: Sequence[Law], draft: Draft, chance: Chance) -> tuple[int, Law] | None:
     """The node kept at `node` or below it, with the weights to emit from there; None if nothing is.
 
-    weights `[V]`, of: what is left of the target's law after `node` and of the chance P to keep the path to it, in one: the law
-    is norm(weights) and P = total(weights) / of. A rejected child with law q turns them into rest = max(weights - of q, 0) and
-    total(rest) + of - total(weights), the odds of block verification. At the root P is 1, so something is always left.
+    odds: P, the probability to keep the path to `node`, as kept / of. weights `[V]`: what is left of the target's law after it,
+    scaled to sum to `kept`. A rejected child with law q leaves rest = max(weights - of q, 0), and P becomes the h of block
+    verification, Z / (Z + of - kept) with Z = sum(rest). At the root P is 1 throughout, so something is always left.
     """
     for child in tree_of(draft).children(node):
+        kept, of = odds
         x, q = draft.tokens[child], draft.laws[child]
-        taken, out_of = at_most_one(weights[x], of * q[x])
-        kept = keep_below(child, taken * p[child], out_of, p, draft, chance)
-        if kept is not None:
-            return kept
-        rest = residual(weights, of * q) if node == 0 else positive_part(weights - of * q)
-        weights, of = rest, total(rest) + of - total(weights)
-    if node == 0 or chance.accepts(total(weights), of, slot=("accept", node)):
+        taken = at_most_one(weights[x], of * q[x])
+        found = keep_below(child, taken[0] * p[child], taken, p, draft, chance)
+        if found is not None:
+            return found
+        weights = residual(weights, of * q) if node == 0 else positive_part(weights - of * q)
+        odds = total(weights), total(weights) + (of - kept)
+    if node == 0 or chance.accepts(*odds, slot=("accept", node)):
         return node, weights
     return None
 
