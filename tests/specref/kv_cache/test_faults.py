@@ -1,6 +1,6 @@
 """The comparison with a fresh prefill finds every planted fault.
 
-Over 40 fresh runs and more per fault the median was at most 20 random histories (gathers that overlap are the most
+Over 40 fresh runs and more per fault the median was at most 22 random histories (gathers that overlap are the most
 hidden) and the worst of all runs 266. If a history finds a fault with probability 1/30, the 1500 tried here miss it less
 than once in 10^20 runs.
 """
