@@ -175,8 +175,8 @@ def _planned_width(p: Floats, q: Floats, cap: float, n: float, error: float) -> 
 def ratio_sets_bound(counts: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, error: float) -> float:
     """A bound, at confidence 1 - `error`, on |r(S) - p(S)| over **all** sets S = {q/p >= t} at once.
 
-    counts, p, q `[V]`. The sets are half-lines in the order of q/p, so the Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant applies:
-    the largest observed deviation plus sqrt(ln(2/error) / (2 n)).
+    counts, p, q `[V]`. The sets are half-lines in the order of q/p, so the Dvoretzky-Kiefer-Wolfowitz inequality with
+    Massart's constant applies: the largest observed deviation plus sqrt(ln(2/error) / (2 n)).
     """
     x, law = _checked_counts(counts, p)
     ratio = capped_ratio(law, np.asarray(q, float), np.inf)
@@ -188,8 +188,8 @@ def ratio_sets_bound(counts: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, 
 def total_variation_bound(counts: npt.ArrayLike, p: npt.ArrayLike, error: float, resolution: int) -> float:
     """A bound, at confidence 1 - `error`, on total variation between heads: the top tokens, and one cell for the rest.
 
-    counts, p `[V]`; the `resolution` most probable tokens are heads. The observed distance, plus its largest mean when r is the truth, sqrt(cells / n) / 2
-    (Cauchy-Schwarz), plus sqrt(ln(1/error) / (2 n)) (McDiarmid: one sample moves the distance by at most 1/n).
+    counts, p `[V]`; the `resolution` most probable tokens are heads. The observed distance, plus its largest
+    mean when r is the truth, sqrt(cells / n) / 2 (Cauchy-Schwarz), plus sqrt(ln(1/error) / (2 n)) (McDiarmid: one sample moves the distance by at most 1/n).
     """
     x, law = _checked_counts(counts, p)
     n = x.sum()
@@ -236,10 +236,10 @@ def samples_needed_for_leak_bound(size: float, p: npt.ArrayLike, q: npt.ArrayLik
 def tokens_until_numerics_show(p: npt.ArrayLike, sigma: float, false_fail_rate: float) -> tuple[float, float]:
     """The n beyond which logit noise shows to the best test: (in one repeated context, fresh per context).
 
-    p `[n, V]`, a sample of contexts; the noise has deviation `sigma`. One repeated context has a fixed error, at divergence sigma^2 (1 - sum p^2) / 2
-    from p. Fresh centred noise only flattens the average law, by the factor 1 + sigma^2 (sum p^2 - p(x)) to second
-    order: half that factor's variance. Stein's lemma turns a divergence into samples, ln(1/alpha) / KL. Rounding is
-    not centred: it shows earlier.
+    p `[n, V]`, a sample of contexts; the noise has deviation `sigma`. One repeated context has a fixed error, at divergence
+    sigma^2 (1 - sum p^2) / 2 from p. Fresh centred noise only flattens the average law, by the factor 1 + sigma^2 (sum p^2 -
+    p(x)) to second order: half that factor's variance. Stein's lemma turns a divergence into samples, ln(1/alpha) / KL.
+    Rounding is not centred: it shows earlier.
 
     >>> p = np.array([.6, .3, .1])
     >>> repeated, fresh = tokens_until_numerics_show(p, .05, 1e-6)
