@@ -188,8 +188,9 @@ def ratio_sets_bound(counts: npt.ArrayLike, p: npt.ArrayLike, q: npt.ArrayLike, 
 def total_variation_bound(counts: npt.ArrayLike, p: npt.ArrayLike, error: float, resolution: int) -> float:
     """A bound, at confidence 1 - `error`, on total variation between heads: the top tokens, and one cell for the rest.
 
-    counts, p `[V]`; the `resolution` most probable tokens are heads. The observed distance, plus its largest
-    mean when r is the truth, sqrt(cells / n) / 2 (Cauchy-Schwarz), plus sqrt(ln(1/error) / (2 n)) (McDiarmid: one sample moves the distance by at most 1/n).
+    counts, p `[V]`; the `resolution` most probable tokens are heads. The observed distance, plus its largest mean when r is
+    the truth, sqrt(cells / n) / 2 (Cauchy-Schwarz), plus sqrt(ln(1/error) / (2 n)) (McDiarmid: one sample moves the
+    distance by at most 1/n).
     """
     x, law = _checked_counts(counts, p)
     n = x.sum()

@@ -48,6 +48,21 @@ def test_float32_arithmetic_is_lawful():
     assert_law_by_quadrature(verifier(given.p, given.q, dtype=np.float32), given.q, given.p, uniforms=2, tolerance=1e-5)
 
 
+def test_other_orders_and_comparisons_are_lawful():
+    """Residual drawn in falling order, from above; u <= ratio instead of u < ratio."""
+    given = instance(64)
+    p, q = given.p, given.q
+    left = np.maximum(p - q, 0)
+    order = np.argsort(-left)
+    total = np.cumsum(left[order])
+
+    def emits(window, u):
+        drawn = order[np.minimum(np.searchsorted(total, (1 - u[:, 1]) * total[-1]), 63)]
+        return np.where(u[:, 0] * q[window] <= p[window], window, drawn)
+
+    assert_law_by_quadrature(emits, q, p, uniforms=2, tolerance=1e-6)
+
+
 def test_faults_show_at_their_exact_distance():
     given = instance(256)
     p, q = given.p, given.q
