@@ -68,7 +68,8 @@ def jacobi(target: LanguageModel, context: Tokens, guess: Sequence[int]) -> Jaco
             raise ValueError(f"guessed token {token} is outside the target's vocabulary of {target.vocabulary}")
     guesses, final = [block], [0]
     while final[-1] < len(block):
-        corrected = tuple(int(law.argmax()) for law in target.next_laws(context, block[:-1]))
+        best = tuple(int(law.argmax()) for law in target.next_laws(context, block[:-1]))
+        corrected = block[: final[-1]] + best[final[-1] :]  # what is final stays, even where a near-tie rounds the other way
         guesses.append(corrected)
         final.append(min(agreement(block, corrected) + 1, len(block)))
         block = corrected
