@@ -87,10 +87,11 @@ class EagleReader:
     def laws(self, paths: Sequence[Tokens]) -> list[Law]:
         """q after the context and each of `paths`; what lies above those that were not read yet is read first."""
         missing = list(dict.fromkeys(path for path in paths if path not in self._read))
+        above = [path[:-1] for path in missing if path[:-1] not in self._read]
+        if above:
+            self.laws(above)
+            return self.laws(paths)
         if missing:
-            above = [path[:-1] for path in missing]
-            if any(path not in self._read for path in above):
-                self.laws(above)
             self._read_together(missing)
         return [self._read[path].law for path in paths]
 
