@@ -173,7 +173,7 @@ class Eagle3Net(DraftNet):
     >>> net.logits(torch.zeros(8)).tolist()
     [-inf, 0.0, 0.0, -inf, -inf, 0.0, -inf, -inf]
 
-    Raises ValueError for drafted ids that do not rise, or lie outside the vocabulary; for other than three layers.
+    Raises ValueError for drafted ids that do not rise, or lie outside the vocabulary; for other than three different layers.
     """
 
     d2t: Tensor
@@ -182,9 +182,9 @@ class Eagle3Net(DraftNet):
     def __init__(self, target: Any, config: LlamaConfig, drafted: Sequence[int], layers: Sequence[int] | None = None) -> None:
         whole = target.config.get_text_config().num_hidden_layers
         if layers is None:
-            layers = (2, whole // 2, whole - 3) if whole >= 8 else (1, whole // 2, whole - 1)
-        if len(layers) != 3:
-            raise ValueError(f"EAGLE-3 fuses the features of three layers, got {tuple(layers)}")
+            layers = (2, whole // 2, whole - 3) if whole >= 7 else (1, whole // 2, whole - 1)
+        if len(layers) != 3 or len(set(layers)) < 3:  # an engine collects a layer once, however often it is named
+            raise ValueError(f"EAGLE-3 fuses the features of three different layers, got {tuple(layers)}: give layers=")
         super().__init__(target, config, layers)
         ids = torch.tensor(drafted)
         if not len(ids) or ids[0] < 0 or ids[-1] >= config.vocab_size or (ids[1:] <= ids[:-1]).any():

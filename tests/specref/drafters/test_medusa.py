@@ -6,18 +6,16 @@ import json
 import numpy as np
 import pytest
 import torch
-from drafting import exact_distance, judged, tiny, written_by
+from drafting import exact_distance, tiny, written_by
 from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedConfig
 
-from specref import pretrained
 from specref.chance import SampledChance
 from specref.draft import Draft
 from specref.drafters.medusa import MedusaDrafter, MedusaHeads, MedusaTreeDrafter, best_choices, candidates
 from specref.generate import generate
 from specref.models import TransformersModel
-from specref.pretrained import measure
 from specref.rules import chain
 from specref.rules.tree import greedy, sequential_one_hot, target_only
 from specref.rules.typical import typical, typical_threshold
