@@ -18,8 +18,8 @@ An engine that lets every tenth draft token through unverified is judged block b
 ...     laws = np.tile(p, (2_000, 1)), np.tile(q, (2_000, 1))
 ...     ledger.observe("sampling, k = 1", TokenBlock(tokens, *laws, request=request))
 >>> verdict = ledger.look()
->>> verdict.failed, verdict.named[0].check, verdict.named[0].holder
-(True, 'bank', 'leak to the draft, size 0.1')
+>>> verdict.failed, verdict.named[0].check
+(True, 'bank')
 
 What was the smallest leak that this many tokens would have shown with probability 99.9%?
 

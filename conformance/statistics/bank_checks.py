@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from conformance.statistics.bank import FaultBank
 from conformance.statistics.blocks import Segment, TokenBlock
-from conformance.statistics.check import Check, Counted
+from conformance.statistics.check import Check
 from conformance.statistics.evidence import Evidence, Ints, log_mean_exp
 from conformance.statistics.scoring import Scored
+
+if TYPE_CHECKING:
+    from conformance.statistics.counted import Counted
 
 
 class BankCheck(Check):

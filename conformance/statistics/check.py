@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse
+from conformance.statistics.evidence import Evidence, WrongUse
 from conformance.statistics.scoring import Scored
 
-
-@dataclass(frozen=True)
-class Counted:
-    """Samples of one fixed pair of laws, as counts ``[V]``, scored like a block of tokens.
-
-    ``log_wealth`` ``[J]`` of the bets; ``leaves`` ``[orders, LEAVES]`` and ``fine_bins`` ``[orders, FINE_BINS]`` count
-    PIT values.
-    """
-
-    n: int
-    p: Floats
-    counts: Ints
-    log_wealth: Floats
-    leaves: Ints
-    fine_bins: Ints
+if TYPE_CHECKING:
+    from conformance.statistics.counted import Counted
 
 
 class Check(ABC):

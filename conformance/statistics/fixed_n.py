@@ -7,17 +7,21 @@ counting at exactly n tokens in the order of submission, so a later look reads t
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
 from conformance.statistics.calibrate import log_calibrated
-from conformance.statistics.check import Check, Counted
+from conformance.statistics.check import Check
 from conformance.statistics.chi_square import LEAST_EXPECTED, NULL_TABLES, null_statistics, rank_p_value
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, log_mean_exp
 from conformance.statistics.ks import ks_of_bins, ks_p_value
 from conformance.statistics.pit import ORDERS, READ
 from conformance.statistics.scoring import Scored
+
+if TYPE_CHECKING:
+    from conformance.statistics.counted import Counted
 
 FINE_BINS = 1024
 """Bins in which PIT values are kept for KS; chi-square adds 32 of them to a cell."""
@@ -125,7 +129,7 @@ class ChiSquareCheck(FixedNCheck):
     def observe_counts(self, counted: Counted) -> None:
         """Also keep observed and expected counts of each token, for the reader."""
         super().observe_counts(counted)
-        self._tally(counted.n * counted.p, counted.counts)
+        self._tally(counted.n * counted.laws.p, counted.counts)
 
     def load(self, state: dict[str, object]) -> None:  # type: ignore[override]
         """Take over a stored state."""

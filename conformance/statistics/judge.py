@@ -12,16 +12,16 @@ from conformance.statistics.bank import FaultBank, token_counts
 from conformance.statistics.bank_checks import BankCheck, FamilyCheck, StrataCheck, after_rejection, bonus
 from conformance.statistics.bets import STANDARD_BETS, Bet
 from conformance.statistics.blocks import Segment, TokenBlock
-from conformance.statistics.check import Check, Counted
+from conformance.statistics.check import Check
+from conformance.statistics.counted import Counted
 from conformance.statistics.dependence import CrossRowCheck, LagCheck
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse
-from conformance.statistics.fixed_n import FINE_BINS, ChiSquareCheck, KSCheck
+from conformance.statistics.fixed_laws import FixedLaws
+from conformance.statistics.fixed_n import ChiSquareCheck, KSCheck
 from conformance.statistics.omnibus import OmnibusCheck
-from conformance.statistics.pit import bins_of_counts, scores_of_orders
 from conformance.statistics.plan import ModePlan
 from conformance.statistics.scoring import score
 from conformance.statistics.segments import SegmentCheck
-from conformance.statistics.tree import EDGES
 
 OUTSIDE = ("acceptance", "draft law", "edges", "greedy")
 """Checks whose evidence reaches the ledger from elsewhere, as `Ledger.put`."""
@@ -65,25 +65,21 @@ class ModeJudge:
         self.tokens += len(block)
         self.impossible += scored.impossible
 
-    def observe_counts(self, p: Floats, q: Floats | None, counts: Ints) -> None:
-        """Add independent samples from one fixed pair of laws ``[V]``, as counts ``[V]``."""
-        counts = token_counts(counts, len(p))
-        n = int(counts.sum())
+    def observe_counts(self, laws: FixedLaws, counts: Ints) -> None:
+        """Add independent samples from one fixed pair of laws, as counts ``[V]``."""
+        if laws.bank is not self.bank:
+            raise WrongUse("prepare the laws with this judge's own bank: `judge.fixed_laws(p, q)`")
+        counts = token_counts(counts, len(laws.p))
         rng = np.random.default_rng([self.seed, 4, self.first_request or 0, self.tokens])
-        drafted = q if self.plan.has_q and q is not None else None
-        if self.plan.has_q and drafted is None:
-            raise WrongUse(f"mode {self.plan.name!r} was planned with a draft or proxy law q; none was given")
-        wealth = self.bank.from_counts(p, drafted, counts)
-        possible = np.where(np.asarray(p) > 0, counts, 0)
-        leaves, fine = (
-            np.stack([bins_of_counts(scores, p, possible, edges, rng) for scores in scores_of_orders(p, drafted)])
-            for edges in (EDGES, np.linspace(0, 1, FINE_BINS + 1))
-        )
-        counted = Counted(n, p, counts, wealth, leaves, fine)
+        counted = Counted(laws, counts, int(counts.sum()), rng)
         for check in self.checks.values():
             check.observe_counts(counted)
-        self.tokens += n
-        self.impossible += int(counts[np.asarray(p) == 0].sum())
+        self.tokens += counted.n
+        self.impossible += int(counts[laws.p == 0].sum())
+
+    def fixed_laws(self, p: Floats, q: Floats | None = None) -> FixedLaws:
+        """Prepare a fixed pair of laws ``[V]`` once, for `observe_counts`."""
+        return FixedLaws(self.bank, p, q)
 
     def evidence(self) -> list[Evidence]:
         """The evidence of every check held here, and "support" where p is exact and an impossible token came out."""

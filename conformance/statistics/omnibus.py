@@ -7,13 +7,18 @@ whatever the token's law, so counts add over contexts. On each the omnibus bets 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from conformance.statistics.check import Check, Counted
+from conformance.statistics.check import Check
 from conformance.statistics.evidence import Evidence, log_mean_exp
 from conformance.statistics.pit import ORDERS
 from conformance.statistics.scoring import Scored
 from conformance.statistics.tree import LEAVES, leaf_counts, log_tails, log_tree
+
+if TYPE_CHECKING:
+    from conformance.statistics.counted import Counted
 
 
 class OmnibusCheck(Check):

@@ -58,36 +58,3 @@ def _ranked(p: Floats, score: Floats, score_of_token: Floats, uniform: Floats) -
     down_to = masked_total(p, score >= score_of_token)[:, 0]
     values: Floats = above + uniform * (down_to - above)
     return values
-
-
-def bins_of_counts(scores: Floats, p: Floats, counts: Ints, edges: Floats, rng: np.random.Generator) -> Ints:
-    """Counts ``[len(edges) - 1]`` of PIT values for token counts ``[V]`` of one fixed law, by falling ``scores``.
-
-    The same in law as transforming token by token: a token's mass covers an interval of [0, 1), and its occurrences
-    are spread over the bins that the interval meets. Tokens of equal score share their interval.
-    """
-    order = np.argsort(-scores, kind="stable")
-    group = np.concatenate([[0], np.cumsum(np.diff(scores[order]) != 0)])
-    mass = np.bincount(group, p[order])
-    drawn = np.bincount(group, counts[order]).astype(np.int64)
-    upper = np.minimum(np.cumsum(mass) / mass.sum(), 1.0)
-    lower = np.concatenate([[0.0], upper[:-1]])
-    m = len(edges) - 1
-    first = np.clip(np.searchsorted(edges, lower, side="right") - 1, 0, m - 1)
-    last = np.maximum(np.clip(np.searchsorted(edges, upper, side="left") - 1, 0, m - 1), first)
-    inside = last == first
-    out = np.bincount(first[inside], drawn[inside], m).astype(np.int64)
-    for i in np.flatnonzero(~inside & (drawn > 0)):
-        share = np.diff(np.clip(edges[first[i] : last[i] + 2], lower[i], upper[i]))
-        out[first[i] : last[i] + 1] += rng.multinomial(drawn[i], share / share.sum())
-    return out
-
-
-def scores_of_orders(p: Floats, q: Floats | None) -> list[Floats]:
-    """The score ``[V]`` of each order for one fixed pair of laws."""
-    scores = [-np.arange(len(p), dtype=np.float64), p]
-    if q is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores.append(np.where(p > 0, q / p, -1.0))  # tokens with p = 0 carry no mass: last
-        scores.append(q)
-    return scores

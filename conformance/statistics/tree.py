@@ -73,7 +73,8 @@ def log_tails(counts: Ints) -> Floats:
 
 def log_shape(counts: Ints) -> Floats:
     """Log of the mean of the two e-values."""
-    return np.logaddexp(log_tree(counts), log_tails(counts)) - np.log(2)
+    mean: Floats = np.logaddexp(log_tree(counts), log_tails(counts)) - np.log(2)
+    return mean
 
 
 def _upto(counts: Ints, which: int) -> Ints:

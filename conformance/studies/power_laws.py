@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import logsumexp
 
 from conformance.statistics.bank import FaultBank
-from conformance.statistics.evidence import Floats, Ints, log_mean_exp
-from conformance.statistics.pit import bins_of_counts, scores_of_orders
-from conformance.statistics.tree import EDGES, log_shape
+from conformance.statistics.evidence import Floats, Ints
+from conformance.statistics.fixed_laws import FixedLaws
+from conformance.statistics.tree import LEAVES, log_shape
 from conformance.studies import peers
 from conformance.studies.instances import Fault, Instance, faults, softmax
 
@@ -51,60 +51,54 @@ def blends(given: Instance) -> list[Fault]:
 
 
 class Judged:
-    """The tests on one pair of laws, from counts that grow."""
+    """The tests on one pair of laws, from counts ``[runs, V]`` that grow side by side."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.bank = FaultBank()
-        self.table = self.bank.log_table(fault.p, fault.q)
-        self.laws = np.array([bet.name for bet in self.bank.bets for _ in bet.sizes])
-        self.scores = scores_of_orders(fault.p, fault.q)
+        self.fixed = FixedLaws(self.bank, fault.p, fault.q)
+        prior = np.exp(self.bank.log_prior)
+        self.named = np.array([bet.name == own_bet(fault) for bet in self.bank.bets for _ in bet.sizes])
+        left = np.where(self.named, 0.0, prior)
+        with np.errstate(divide="ignore"):
+            self.log_prior_without_own = np.log(left / left.sum())
 
-    @cached_property
-    def without_own(self) -> Floats:
-        """Prior weights of the bank when the fault's own law is left out."""
-        weights = np.where(self.laws == own_bet(self.fault), 0.0, np.exp(self.bank.log_prior))
-        normalised: Floats = weights / weights.sum()
-        return normalised
-
-    def log_evidence(self, counts: Ints, leaves: Ints, rng: np.random.Generator) -> dict[str, float]:
-        """Log e-value, or minus log p-value, of every test."""
-        wealth = self.table @ counts
-        omnibus = log_mean_exp(log_shape(leaves))
-        left = log_mean_exp(wealth, self.without_own)
-        both = np.array([left, omnibus])
+    def log_evidence(self, counts: Ints, leaves: Ints, rng: np.random.Generator) -> dict[str, Floats]:
+        """Log e-values, or minus log p-values, of every test, ``[runs]`` each."""
+        wealth = counts @ self.fixed.log_table.T
+        omnibus = logsumexp(log_shape(leaves), axis=0) - np.log(len(leaves))
+        left = logsumexp(wealth + self.log_prior_without_own, axis=1)
         p = self.fault.p
         return {
-            "bank": log_mean_exp(wealth, np.exp(self.bank.log_prior)),
+            "bank": logsumexp(wealth + self.bank.log_prior, axis=1),
             "omnibus": omnibus,
-            "own bet left out": log_mean_exp(both, np.array([BANK_WEIGHT, 1 - BANK_WEIGHT])),
-            "chi-square": -peers.log_p_chi_square(counts, p),
-            "KS": -peers.log_p_ks(counts, p),
-            "MMD-Hamming": -peers.log_p_mmd_hamming(counts, p, rng),
+            "own bet left out": np.logaddexp(np.log(BANK_WEIGHT) + left, np.log(1 - BANK_WEIGHT) + omnibus),
+            "chi-square": -np.array([peers.log_p_chi_square(row, p) for row in counts]),
+            "KS": -np.array([peers.log_p_ks(row, p) for row in counts]),
+            "MMD-Hamming": -np.array([peers.log_p_mmd_hamming(row, p, rng) for row in counts]),
         }
 
-    def run(self, rng: np.random.Generator, step: float, beyond: float) -> dict[str, float]:
-        """Tokens at which each test first decides in one run, up to ``beyond`` times the limit."""
+    def tokens(self, runs: int, rng: np.random.Generator, step: float, beyond: float) -> dict[str, float]:
+        """Median tokens at which each test first decides; infinite beyond ``beyond`` times the limit."""
         limit = self.fault.limit(ALPHA)
-        counts = np.zeros(len(self.fault.p), np.int64)
-        leaves = np.zeros((len(self.scores), len(EDGES) - 1), np.int64)
-        found: dict[str, float] = {}
-        n, target = 0, max(2, int(0.4 * limit))
-        while target <= beyond * limit + 30 and len(found) < len(COLUMNS):
-            drawn = rng.multinomial(target - n, self.fault.r)
+        counts = np.zeros((runs, len(self.fault.p)), np.int64)
+        leaves = np.zeros((len(self.fixed.leaves), runs, LEAVES), np.int64)
+        found = {name: np.full(runs, np.inf) for name in COLUMNS}
+        n, target = 0, max(2, int(0.3 * limit))
+        while target <= beyond * limit + 30:
+            drawn = rng.multinomial(target - n, self.fault.r, size=runs)
             counts += drawn
-            possible = np.where(self.fault.p > 0, drawn, 0)
-            leaves += np.stack([bins_of_counts(s, self.fault.p, possible, EDGES, rng) for s in self.scores])
-            n = target
+            leaves += np.stack([spread(np.where(self.fault.p > 0, drawn, 0), rng) for spread in self.fixed.leaves])
+            n, target = target, int(target * step) + 1
             for name, log_e in self.log_evidence(counts, leaves, rng).items():
-                if log_e >= -np.log(ALPHA) and name not in found:
-                    found[name] = n
-            target = int(n * step) + 1
-        return found
+                found[name][(log_e >= -np.log(ALPHA)) & np.isinf(found[name])] = n
+            if all(np.isfinite(tokens).mean() > 0.5 for tokens in found.values()):
+                break
+        return {name: float(np.median(tokens)) for name, tokens in found.items()}
 
 
 def measure(
-    given: Instance, runs: int, rng: np.random.Generator, step: float = 1.06, beyond: float = 25, least: float = 30
+    given: Instance, runs: int, rng: np.random.Generator, step: float = 1.05, beyond: float = 20, least: float = 30
 ) -> Iterator[tuple[Fault, dict[str, float]]]:
     """Median tokens over the limit, for every fault of the instance whose limit lies between ``least`` and 1e7."""
     for fault in [*faults(given), *blends(given)]:
@@ -112,9 +106,7 @@ def measure(
         if not least <= limit <= 1e7:
             continue
         judged = Judged(fault)
-        results = [judged.run(rng, step, beyond) for _ in range(runs)]
-        ratios = {name: float(np.median([found.get(name, np.inf) for found in results])) / limit for name in COLUMNS}
-        yield fault, ratios
+        yield fault, {name: tokens / limit for name, tokens in judged.tokens(runs, rng, step, beyond).items()}
 
 
 def bound(fault: Fault, column: str) -> float | None:
@@ -122,6 +114,3 @@ def bound(fault: Fault, column: str) -> float | None:
     blend = fault.name.startswith("blend")
     limits: dict[str, float | None] = {"bank": 2.5 if blend else 1.5, "omnibus": 4.5, "own bet left out": 4.5}
     return limits.get(column)
-
-
-Progress = Callable[[str], None]

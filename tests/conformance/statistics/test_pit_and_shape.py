@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binom
 from statistics_laws import degenerate_laws, draw, random_laws
 
-from conformance.statistics.pit import ORDERS, bins_of_counts, pit, scores_of_orders
+from conformance.statistics.fixed_laws import Spread
+from conformance.statistics.pit import ORDERS, pit
 from conformance.statistics.rows import Rows
 from conformance.statistics.tree import EDGES, LEAVES, leaf_counts, log_tails, log_tree
 
@@ -52,23 +53,22 @@ def test_pit_of_a_varied_stream_is_uniform():
     assert np.abs(counts / len(p) - 1 / 16).max() < 6 * np.sqrt(1 / 16 / len(p))
 
 
-def test_bins_of_counts_spread_a_token_over_its_interval():
+def test_counts_spread_over_the_interval_of_their_token():
     p, q = random_laws(1, 5, 4)
     rng = np.random.default_rng(2)
-    for scores in scores_of_orders(p[0], q[0]):
+    for scores in (p[0], q[0] / p[0], -np.arange(5.0)):
         counts = (1e6 * p[0]).astype(int)
-        bins = bins_of_counts(scores, p[0], counts, np.linspace(0, 1, 11), rng)
+        bins = Spread(scores, p[0], np.linspace(0, 1, 11))(counts, rng)
         assert bins.sum() == counts.sum()
         assert np.abs(bins / counts.sum() - 0.1).max() < 6 * np.sqrt(0.1 / 1e6)
 
 
-def test_bins_of_counts_and_of_tokens_agree_where_nothing_is_random():
+def test_spread_of_counts_and_pit_of_tokens_agree_where_nothing_is_random():
     p = np.full(8, 1 / 8)
     tokens = np.array([0, 0, 3, 7, 7, 7])
     stream = pit(Rows(np.tile(p, (6, 1)), np.tile(p, (6, 1))), tokens, np.full((4, 6), 0.5))[0]
-    counts = bins_of_counts(
-        -np.arange(8.0), p, np.bincount(tokens, minlength=8), np.linspace(0, 1, 9), np.random.default_rng(0)
-    )
+    spread = Spread(-np.arange(8.0), p, np.linspace(0, 1, 9))
+    counts = spread(np.bincount(tokens, minlength=8), np.random.default_rng(0))
     np.testing.assert_array_equal(np.bincount((stream * 8).astype(int), minlength=8), counts)
 
 
