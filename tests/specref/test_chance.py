@@ -199,6 +199,23 @@ def test_noise_reused_over_rounds_cannot_be_merged_and_is_biased() -> None:
     assert total_variation(unmerged(NoiseReused), wanted) > Fraction(1, 20)
 
 
+def test_size_of_noise_reused_on_a_fair_coin() -> None:
+    """p = q = (1/2, 1/2), k = 1: the third token repeats the first, so half of the outputs never come: 1/2."""
+
+    def three_tokens(chance):
+        tokens = ()
+        while len(tokens) < 3:
+            chance.begin_round(len(tokens))
+            draft = Draft.drawn(lambda _: rational([1, 1]), 1, chance)
+            verified = ratio([rational([1, 1])] * 2, draft, chance)
+            tokens += (*draft.tokens[: verified.accepted], verified.next_token)
+        return tokens[:3]
+
+    honest = exact_law(three_tokens)
+    assert set(honest.values()) == {Fraction(1, 8)}
+    assert total_variation(exact_law(three_tokens, NoiseReused), honest) == Fraction(1, 2)
+
+
 def test_one_number_for_a_chain_is_biased_and_may_be_merged() -> None:
     def one_round(context, room, chance):
         return chain_round(context, TARGET, ModelDrafter(DRAFTER), ratio, min(2, room - 1), chance)[2]

@@ -149,6 +149,13 @@ def test_fractions_of_the_table() -> None:
     assert error_and_kept(ratio, chance_type=SharedCoin) == (Fraction(9, 160), Fraction(3, 5))
 
 
+def test_an_argmax_draft_taken_as_drawn_is_off_by_up_to_a_half() -> None:
+    """p = q = (1/2, 1/2): token 0 is always drafted and always kept."""
+    fair = rational([1, 1])
+    assert first_token(ratio, chosen_chain([0]), claim=fair, shown=fair).variation(fair) == Fraction(1, 2)
+    assert first_token(one_hot_ratio, chosen_chain([0]), shown=fair).variation(fair) == 0
+
+
 def test_same_gumbel_noise_for_draft_and_residual() -> None:
     """Vector noise cannot be enumerated: .025 of the table by integration over the winning time.
 
