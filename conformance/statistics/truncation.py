@@ -119,8 +119,25 @@ EDGE_SHARES = (0.55, 0.65, 0.75, 0.85, 0.95)
 
 
 def paired_edges() -> PairedEvents:
-    """A fresh account of `edge_events`: arms of the same prompts, equally often on and off under the null."""
+    """A fresh account of `edge_events`: arms of the same prompts, equally often on and off under the null.
+
+    Its units must be independent: tokens of one prompt are not (a text that wanders to a flat context has many edge events in
+    a row). Give it one token per prompt, or the `more_often` of whole prompts.
+    """
     return PairedEvents(("beyond our kept set", "not its last token"), null_share=0.5, shares=EDGE_SHARES)
+
+
+def more_often(on: Mask, on_prompts: npt.ArrayLike, off: Mask, off_prompts: npt.ArrayLike, number: int) -> tuple[Mask, Mask]:
+    """Per prompt `[number, C]`: more events with speculation on than off, and the reverse; to be added to `paired_edges`.
+
+    on, off: events `[n, C]` of each arm's tokens; on_prompts, off_prompts `[n]` name their prompts. If the arms have one law,
+    swapping them changes nothing, so the two outcomes are equally likely in every prompt, however its tokens depend on each
+    other.
+    """
+    counts = np.zeros((2, number, on.shape[1]))
+    np.add.at(counts[0], np.asarray(on_prompts), on)
+    np.add.at(counts[1], np.asarray(off_prompts), off)
+    return counts[0] > counts[1], counts[1] > counts[0]
 
 
 def assert_truncation_respected(tokens: npt.ArrayLike, bets: TruncationBets, false_fail_rate: float) -> float:

@@ -14,6 +14,7 @@ from conformance.statistics.truncation import (
     TruncationBets,
     assert_truncation_respected,
     edge_events,
+    more_often,
     paired_edges,
     samples_needed_against_truncation_fault,
     smallest_detectable_truncation_fault,
@@ -137,6 +138,23 @@ def test_paired_edge_counts_need_no_eta():
         pairs = paired_edges()
         pairs.add(edge_events(drawn(one_token_off(noisy, chain, off_by), rng), bets), base)
         assert (pairs.log_e >= np.log(1e6)) == alarm
+
+
+def test_paired_edges_of_whole_prompts_allow_for_tokens_that_depend_on_each_other():
+    """Prompts whose tokens share one context: token by token the same arms raise alarms, by prompts they do not."""
+    rng = np.random.default_rng()
+    alarms = {"tokens": 0, "prompts": 0}
+    prompts = np.repeat(np.arange(100), 30)
+    for _ in range(200):
+        rates = rng.choice([0.02, 0.6], (2, 100))  # each arm's text wanders to a quiet or to a flat place
+        on, off = (rng.random((3000, 2)) < rate[prompts][:, None] for rate in rates)
+        by_token, by_prompt = paired_edges(), paired_edges()
+        by_token.add(on, off)
+        by_prompt.add(*more_often(on, prompts, off, prompts, 100))
+        alarms["tokens"] += by_token.log_e >= np.log(1e4)
+        alarms["prompts"] += by_prompt.log_e >= np.log(1e4)
+    assert alarms["tokens"] > 10
+    assert alarms["prompts"] <= 2
 
 
 def test_samples_needed_is_kept_in_simulation():
