@@ -56,11 +56,11 @@ class GreedyDrafter:
 
 
 class NoDrafter:
-    """Proposes nothing: every round is one plain draw from the target."""
+    """Proposes nothing: under any rule every round is one plain draw from the target."""
 
     def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
         """See `Drafter.draft`."""
-        return Draft.chosen(())
+        return Draft.claimed((), ())  # no token lacks a law, so the ratio rule takes it too
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from transformers import LlamaModel
 
 from specref.chance import Chance
 from specref.draft import Draft
-from specref.laws import NO_LAW, Law
+from specref.laws import Law
 from specref.models import Tokens, softmax
 
 
@@ -56,7 +56,7 @@ class MultiTokenHeads(nn.Module):
         predicted it.
         """
         if len(context) < 2:
-            return Draft.drawn(lambda so_far: NO_LAW, 0, chance)
+            return Draft.claimed((), ())
         with torch.inference_mode():
             hidden = self._hidden(torch.tensor([context[:-1]]))
             return Draft.drawn(lambda so_far: self._law(hidden, context + so_far), k, chance)

@@ -14,7 +14,7 @@ from specref.generate import ModelDrafter, NoDrafter, chain_round, generate
 from specref.laws import total_variation
 from specref.models import TableModel, sequence_law
 from specref.processors import MinTokens, Processed
-from specref.rules.chain import ratio, token_matching
+from specref.rules.chain import one_hot_ratio, ratio, token_matching
 from specref.stopping import Stops
 
 LENGTH = 5
@@ -122,6 +122,12 @@ def test_generation_ends_where_plain_sampling_ends_and_every_slot_is_met():
     for kind in ("draft", "bonus", "residual"):
         assert ended_on[kind, "eos"] > 0
         assert ended_on[kind, "stop_sequence"] > 0
+
+
+@pytest.mark.parametrize("rule", [ratio, token_matching, one_hot_ratio])
+def test_without_drafts_every_rule_is_plain_sampling(rule):
+    for stops in CASES.values():
+        assert speculative_law(TARGET, NoDrafter(), rule, stops) == plain_law(TARGET, stops)
 
 
 def test_a_sequence_may_begin_in_an_earlier_round_but_not_in_the_prompt():
