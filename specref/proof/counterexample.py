@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -76,12 +76,22 @@ def smallest_counterexample(one: Subject, instance: Instance, context: Tokens = 
       after emitting (), the rounds that go on emit token 0 next with probability 1/4, where the target says 1/2
     """
     found = _failure(one, _written_out(one, instance, context))
-    while found is not None:
-        smaller = next(filter(None, map(partial(_failure, one), _smaller(found))), None)
-        if smaller is None:
-            break
-        found = smaller
+    larger = None
+    while found is not None and found is not larger:
+        larger = found
+        for smaller in (_less_structure, _simpler_rows):
+            found = _shrunk(one, found, smaller)
     return found
+
+
+def _shrunk(one: Subject, found: Counterexample, smaller: Callable[[Written], Iterator[Written]]) -> Counterexample:
+    """The counterexample made `smaller`, step by step, while the rule goes on failing."""
+    while True:
+        failures = map(partial(_failure, one), smaller(found.instance))
+        failure = next(filter(None, failures), None)
+        if failure is None:
+            return found
+        found = failure
 
 
 def _failure(one: Subject, written: Written) -> Counterexample | None:
@@ -138,9 +148,8 @@ class _Recorder(RowsModel):
         return law
 
 
-def _smaller(found: Counterexample) -> Iterator[Written]:
-    """Instances one step smaller: begun one token later, a leaf less, a token less, a simpler row."""
-    written = found.instance
+def _less_structure(written: Written) -> Iterator[Written]:
+    """Instances one step smaller: begun one token later, a leaf less, a token less."""
     for child in (node for node, parent in enumerate(written.shape) if parent == 0):
         for token in range(written.V):
             target, drafter = (_after_token(rows, token) for rows in (written.target, written.drafter))
@@ -152,9 +161,13 @@ def _smaller(found: Counterexample) -> Iterator[Written]:
     for token in range(written.V if written.V > 2 else 0):
         target, drafter = (_without_token(rows, token) for rows in (written.target, written.drafter))
         yield replace(written, V=written.V - 1, target=target, drafter=drafter)
-    for rows in _simpler_rows(written.target):
+
+
+def _simpler_rows(written: Written) -> Iterator[Written]:
+    """Instances with one law simpler."""
+    for rows in _with_one_simpler(written.target):
         yield replace(written, target=rows)
-    for rows in _simpler_rows(written.drafter):
+    for rows in _with_one_simpler(written.drafter):
         yield replace(written, drafter=rows)
 
 
@@ -186,7 +199,7 @@ def _without_token(rows: Rows, token: int) -> Rows:
     return left
 
 
-def _simpler_rows(rows: Rows) -> Iterator[Rows]:
+def _with_one_simpler(rows: Rows) -> Iterator[Rows]:
     """The rows with one of them simpler: uniform, divided by a common factor, or with one smaller weight."""
     for context, row in sorted(rows.items()):
         simpler = [(1,) * len(row), tuple(weight // math.gcd(*row) for weight in row)]

@@ -238,7 +238,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_found_and_shrunk(name: str) -> None:
-    [result] = prove_all(scale=0.2, workers=1, subjects=[FAULTS[name]])
+    scale = 0.2 if name == "raw q without replacement" else 0.05  # the raw q needs three siblings and four tokens to matter
+    [result] = prove_all(scale=scale, workers=1, subjects=[FAULTS[name]])
     assert not result.as_claimed
     assert result.counterexample is not None
     assert len(result.counterexample.instance.shape) <= 4, result.counterexample
