@@ -4,11 +4,15 @@ In float32 and float64 a hard margin decides: a token whose logit lies below the
 difference between two non-speculative configurations is wrong. The margin has a cap and is no dial: above the cap it is
 refused.
 
-In bfloat16 and float16 no such margin exists. The largest of 10,000 differences does not bound a million, one rounding
-step at logits of 16 to 32 is already .125, and rare jumps (expert routing) are lawful. There **no single token
-convicts**. The same prompts run with speculation on and off, and per prompt one asks: is some emitted token's gap to
-the reference's top above c? If speculation at most doubles the rate of such prompts, each discordant prompt is "on
-only" with probability at most 2/3, whatever the noise; the e-value bets on more.
+In bfloat16 and float16 no such margin exists. The largest of 10,000 differences does not bound a million, one rounding step
+at logits of 16 to 32 is already .125, and rare jumps (expert routing) are lawful. There **no single token convicts**. The same
+prompts run with speculation on and off, and per prompt one asks: which arm is the first to emit a token whose gap to the
+reference's top exceeds c? If speculation at most doubles the odds of such a token at every position, "on first" has
+probability at most 2/3 among the prompts that decide it, whatever the noise; the e-value bets on more.
+
+(Asking instead whether a prompt holds *any* such token accuses a lawful engine where these tokens are common: twice the
+flips then fill nearly all prompts, and 95% of the discordant ones are "on only". The first one decides; what follows it, and
+may depend on it, is not looked at.)
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ MARGIN_FACTOR = 4
 MARGIN_POSITIONS = 10_000
 
 GAPS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""The gaps c (in logits) above which a prompt's worst token counts."""
+"""The gaps c (in logits) above which a token counts."""
 SHARES = (0.75, 0.9, 0.99)
-"""The alternatives bet on: the share of discordant prompts that are "on only"."""
+"""The alternatives bet on: the share of decided prompts in which the arm with speculation is first."""
 NULL_SHARE = 2 / 3
-"""Speculation may lawfully double the rate of flips: its windows have other shapes."""
+"""Speculation may lawfully double the odds of a flip: its windows have other shapes."""
 
 
 @dataclass(frozen=True)
@@ -166,39 +170,57 @@ def paired_greedy() -> PairedEvents:
     return PairedEvents(tuple(f"gap > {gap:g}" for gap in GAPS))
 
 
-def prompt_events(gaps: npt.ArrayLike, prompts: npt.ArrayLike, number: int) -> npt.NDArray[np.bool_]:
-    """Events `[number, 5]` of one arm: does prompt i hold a token whose gap exceeds c? gaps, prompts `[n]`, one per token."""
-    worst = np.zeros(number)
-    np.maximum.at(worst, np.asarray(prompts), np.asarray(gaps, float))
-    return worst[:, None] > np.asarray(GAPS)
+def first_gaps(gaps: npt.ArrayLike, prompts: npt.ArrayLike, number: int) -> Floats:
+    """Where prompt i of one arm has its first token with a gap above c, `[number, 5]`, counted from 0; inf if nowhere.
+
+    gaps, prompts `[n]`, one per token, each prompt's tokens in order.
+
+    >>> first_gaps([.1, .6, 3., 0.], [0, 0, 1, 1], 2).tolist()
+    [[1.0, 1.0, inf, inf, inf], [0.0, 0.0, 0.0, 0.0, inf]]
+    """
+    size, owner = np.asarray(gaps, float), np.asarray(prompts)
+    order = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=number)
+    position = np.empty(len(owner))
+    position[order] = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = np.full((number, len(GAPS)), np.inf)
+    for kind, gap in enumerate(GAPS):
+        above = size > gap
+        np.minimum.at(first[:, kind], owner[above], position[above])
+    return first
 
 
-def assert_greedy_paired(on: npt.NDArray[np.bool_], off: npt.NDArray[np.bool_], false_fail_rate: float) -> float:
-    """Raise AssertionError if speculation more than doubles the prompts with a gross gap; else return log e.
+def earlier(on: Floats, off: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Events for `PairedEvents.add` from both arms' `first_gaps`: speculation on was first, off was first."""
+    return on < off, off < on
 
-    on, off `[P, 5]`: the `prompt_events` of the two arms; row i of both is the same prompt.
+
+def assert_greedy_paired(on: Floats, off: Floats, false_fail_rate: float) -> float:
+    """Raise AssertionError if speculation more than doubles the odds of a gross gap; else return log e.
+
+    on, off `[P, 5]`: the `first_gaps` of the two arms; row i of both is the same prompt.
     """
     account = paired_greedy()
-    account.add(on, off)
+    account.add(*earlier(on, off))
     if account.log_e >= log_threshold(false_fail_rate):
         found = account.evidence("greedy")
         raise AssertionError(
-            f"with speculation on, more prompts hold a token far below the reference's top: "
-            f"on only {account.on_only.tolist()}, off only {account.off_only.tolist()} "
-            f"of {len(on)} prompts, for gaps above {GAPS}; log10 e = {found.log10_e:.1f}"
+            f"with speculation on, tokens far below the reference's top come earlier: on first in {account.on_only.tolist()}, "
+            f"off first in {account.off_only.tolist()} of {len(on)} prompts, for gaps above {GAPS}; "
+            f"log10 e = {found.log10_e:.1f}"
         )
     return account.log_e
 
 
 def units_needed(
-    on: npt.ArrayLike, off: npt.ArrayLike, plan: PairedEvents, false_fail_rate: float, false_pass_rate: float
+    on_only: npt.ArrayLike, off_only: npt.ArrayLike, plan: PairedEvents, false_fail_rate: float, false_pass_rate: float
 ) -> float:
-    """Units after which events of probability on `[C]` and off `[C]` per unit are missed with at most this probability.
+    """Units after which events of probability on_only and off_only `[C]` per unit are missed at most this often.
 
-    The two arms of a unit are taken as independent; `plan` holds the kinds, null share and shares (its counts are not read).
+    `plan` holds the kinds, null share and shares (its counts are not read).
     """
-    one, other = np.asarray(on) * (1 - np.asarray(off)), np.asarray(off) * (1 - np.asarray(on))
-    laws = np.stack([one, other, 1 - one - other], axis=1)  # [C, 3]: on only, off only, concordant
+    one, other = np.asarray(on_only, float), np.asarray(off_only, float)
+    laws = np.stack([one, other, 1 - one - other], axis=1)  # [C, 3]
     won, lost = paired_log_bets(plan.null_share, plan.shares)
     bets = np.stack([won, lost, np.zeros(len(won))], axis=1)
     pairs = np.repeat(laws, len(won), axis=0)[None]
@@ -219,9 +241,11 @@ def prompts_needed_for_wrong_tokens(
     tokens: per prompt. flips `[5]`: lawful probability per token of a gap above each c in `GAPS`, the same in both arms.
     far `[5]`: the share of wrong tokens whose gap exceeds each c.
     """
-    quiet = (1 - np.asarray(flips, float)) ** tokens
-    on, off = 1 - quiet * (1 - rate * np.asarray(far, float)) ** tokens, 1 - quiet
-    return units_needed(on, off, paired_greedy(), false_fail_rate, false_pass_rate)
+    off = np.asarray(flips, float)
+    on = 1 - (1 - off) * (1 - rate * np.asarray(far, float))
+    neither = (1 - on) * (1 - off)
+    decided = (1 - neither**tokens) / (1 - neither)
+    return units_needed(on * (1 - off) * decided, off * (1 - on) * decided, paired_greedy(), false_fail_rate, false_pass_rate)
 
 
 def smallest_detectable_wrong_token_rate(

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import softmax
 
 from conformance.statistics.evidence import Floats, Ints
-from conformance.statistics.greedy import GAPS, paired_greedy, prompt_events
+from conformance.statistics.greedy import GAPS, earlier, first_gaps, paired_greedy
 from conformance.statistics.kept_sets import Filter, Mask, MinP, Temperature, TopK, TopP, outside
 from conformance.statistics.truncation import OUTLIER_RATE, TruncationBets
 from conformance.studies.report import table, write
@@ -165,8 +165,8 @@ NOISE_MODELS: dict[str, Callable[[int, np.random.Generator], Floats]] = {
 PROMPT_TOKENS = 500
 
 
-def greedy_arm(model: str, prompts: int, chances: int, wrong: float, rng: np.random.Generator) -> Mask:
-    """Events `[prompts, 5]` of one arm: flips of near-ties (`chances` noise draws per position), wrong tokens at a rate.
+def greedy_arm(model: str, prompts: int, chances: int, wrong: float, rng: np.random.Generator) -> Floats:
+    """First gross gaps `[prompts, 5]` of one arm: flips of near-ties, with `chances` noise draws, and wrong tokens.
 
     The reference's top-two gap is exponential, of mean 1.2 or 5 with equal odds; a flip emits the second token, at that gap. A
     wrong token lies an exponential of mean 3 below the top.
@@ -179,7 +179,7 @@ def greedy_arm(model: str, prompts: int, chances: int, wrong: float, rng: np.ran
     if wrong:
         hit = np.flatnonzero(rng.random(n) < wrong)
         emitted[hit] = rng.exponential(3.0, len(hit))
-    return prompt_events(emitted, np.arange(n) // PROMPT_TOKENS, prompts)
+    return first_gaps(emitted, np.arange(n) // PROMPT_TOKENS, prompts)
 
 
 @dataclass(frozen=True)
@@ -201,17 +201,26 @@ def greedy_row(model: str, runs: int, tokens: int, rng: np.random.Generator) -> 
     for chances, log_e in values.items():
         for _ in range(runs):
             account = paired_greedy()
-            account.add(greedy_arm(model, prompts, chances, 0.0, rng), greedy_arm(model, prompts, 1, 0.0, rng))
+            account.add(*earlier(greedy_arm(model, prompts, chances, 0.0, rng), greedy_arm(model, prompts, 1, 0.0, rng)))
             log_e.append(account.log_e)
     needed = []
     for _ in range(max(9, runs // 5)):
         account = paired_greedy()
         while account.log_e < -np.log(ALPHA) and account.units * PROMPT_TOKENS < 5_000_000:
-            account.add(greedy_arm(model, 10, 1, 1e-3, rng), greedy_arm(model, 10, 1, 0.0, rng))
+            account.add(*earlier(greedy_arm(model, 10, 1, 1e-3, rng), greedy_arm(model, 10, 1, 0.0, rng)))
         needed.append(account.units * PROMPT_TOKENS if account.log_e >= -np.log(ALPHA) else np.inf)
     alarms = [int((np.array(log_e) >= -np.log(ALPHA)).sum()) for log_e in values.values()]
     largest = max(max(log_e) for log_e in values.values())
     return GreedyRow(model, runs, alarms[0], alarms[1], largest, float(np.median(needed)))
+
+
+def greedy_rows(runs: int, tokens: int, seed: int, say: Callable[[str], None]) -> list[GreedyRow]:
+    """All noise models, each with numbers of its own."""
+    rows = []
+    for number, model in enumerate(NOISE_MODELS):
+        rows.append(greedy_row(model, runs, tokens, np.random.default_rng([seed, number])))
+        say(f"GREEDY {rows[-1]}")
+    return rows
 
 
 def short(n: float) -> str:
@@ -248,7 +257,7 @@ def main() -> None:
         say(f"fault {rows[-1]}")
     seen = table(["fault under top-p .9", "sigma 1e-6", "sigma 1e-5", "sigma .02"], rows)
     say(seen)
-    greedy = [greedy_row(model, runs, greedy_tokens, rng) for model in NOISE_MODELS]
+    greedy = greedy_rows(runs, greedy_tokens, seed, say)
     noise = table(
         [
             "noise on logits",
@@ -268,8 +277,9 @@ def main() -> None:
         nulls,
         "Faults through the same tolerance: median tokens to an alarm at 1e-6 (a dash: not within 100,000).",
         seen,
-        f"GREEDY in low precision: paired prompts of {PROMPT_TOKENS} tokens, {greedy_tokens:,} tokens per arm and run, gaps "
-        f"{', '.join(f'{gap:g}' for gap in GAPS)}; last column: median tokens per arm until wrong tokens at 1e-3 are found.",
+        f"GREEDY in low precision: pairs of prompts of {PROMPT_TOKENS} tokens, {greedy_tokens:,} tokens per arm and run; which arm "
+        f"is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: median tokens per "
+        "arm until wrong tokens at a rate of 1e-3 are found.",
         noise,
     ]
     path = given.folder / "null_streams.md"

@@ -13,11 +13,12 @@ from conformance.statistics.greedy import (
     PairedEvents,
     assert_greedy,
     assert_greedy_paired,
+    earlier,
+    first_gaps,
     gaps_to_top,
     hard_margin,
     paired_greedy,
     paired_log_bets,
-    prompt_events,
     prompts_needed_for_wrong_tokens,
     smallest_detectable_wrong_token_rate,
 )
@@ -88,9 +89,23 @@ def test_the_paired_e_value_is_the_stated_mean():
     assert twice.units == 6
 
 
-def test_prompt_events_take_the_worst_token_of_each_prompt():
-    events = prompt_events([0.1, 0.6, 3.0, 0.0], [0, 0, 2, 2], 3)
-    assert events.tolist() == [[True, True, False, False, False], [False] * 5, [True, True, True, True, False]]
+def test_the_first_gross_token_of_each_prompt_decides_and_ties_do_not():
+    first = first_gaps([0.1, 0.6, 3.0, 0.0, 5.0], [0, 0, 2, 1, 2], 3)
+    assert first[:, 0].tolist() == [1, np.inf, 0]
+    assert first[:, 4].tolist() == [np.inf, np.inf, 1]
+    on, off = earlier(first, np.array([[2.0] * 5, [np.inf] * 5, [0.0] * 5]))
+    assert on[:, 0].tolist() == [True, False, False]
+    assert off[:, 0].tolist() == [False, False, False]
+
+
+def test_twice_the_flips_accuse_nobody_however_common_they_are():
+    """Asking whether a prompt holds any gross token would accuse: nearly every prompt does, with speculation on."""
+    rng = np.random.default_rng()
+    on, off = (greedy_arm("lognormal scale, s = 1.5", 2000, chances, 0.0, rng) for chances in (2, 1))
+    assert_greedy_paired(on, off, 1e-6)
+    naive = paired_greedy()
+    naive.add(np.isfinite(on), np.isfinite(off))
+    assert naive.log_e > np.log(1e4)
 
 
 @pytest.mark.parametrize("model", ["Gaussian", "lognormal scale, s = 1.5", "Student t3", "rare jumps of scale 1 at 1e-4"])
@@ -102,7 +117,7 @@ def test_no_noise_accuses_and_wrong_tokens_are_found(model):
         assert_greedy_paired(greedy_arm(model, prompts, chances, 0.0, rng), off, 1e-6)
     if "1.5" not in model:
         prompts = 800
-        with pytest.raises(AssertionError, match="more prompts hold a token far below"):
+        with pytest.raises(AssertionError, match="tokens far below the reference's top come earlier"):
             assert_greedy_paired(greedy_arm(model, prompts, 1, 1e-3, rng), greedy_arm(model, prompts, 1, 0.0, rng), 1e-6)
 
 
@@ -112,13 +127,14 @@ def test_prompts_needed_is_kept_in_simulation():
     far = np.array([0.9, 0.8, 0.7, 0.5, 0.25])
     prompts = int(np.ceil(prompts_needed_for_wrong_tokens(1e-3, PROMPT_TOKENS, FLIPS, 1e-6, 1e-2)))
     assert smallest_detectable_wrong_token_rate(prompts, PROMPT_TOKENS, FLIPS, 1e-6, 1e-2) == pytest.approx(1e-3, rel=0.03)
-    quiet = (1 - FLIPS) ** PROMPT_TOKENS
     missed = 0
     for _ in range(400):
-        gap = rng.random((prompts, 1))  # one number for all gaps: events are nested, as they are in an engine
-        on, off = gap > quiet * (1 - 1e-3 * far) ** PROMPT_TOKENS, rng.random((prompts, 1)) > quiet
+        gaps = []
+        for rates in (1 - (1 - FLIPS) * (1 - 1e-3 * far), FLIPS):
+            first = rng.geometric(rates, (prompts, 5)).astype(float)
+            gaps.append(np.where(first > PROMPT_TOKENS, np.inf, first))
         account = paired_greedy()
-        account.add(on, off)
+        account.add(*earlier(*gaps))
         missed += account.log_e < np.log(1e6)
     assert missed <= 12
 
