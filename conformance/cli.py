@@ -49,6 +49,9 @@ def audit(
     temperature: Annotated[float, typer.Option(help="Of the sampled modes; 0 audits greedy decoding only.")] = 1.0,
     target: Annotated[Path | None, typer.Option(help="Folder of the target model. Default: our small trained one.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="TOML file of known violations, with reasons: they do not fail.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
 ) -> None:
     """Audit engines: sample them with and without speculation, and judge every token.
@@ -56,7 +59,7 @@ def audit(
     Each engine runs in a process of its own. Speculation off is audited first, as the control. The run prints its plan, then a
     table, and writes report.html, report.md, report.json and junit.xml.
 
-    Exit code: 0 all that was judged conforms; 1 a violation; 2 wrong settings; 3 an error, or something inconclusive.
+    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error, or something inconclusive.
 
     Examples:
 
@@ -74,7 +77,7 @@ def audit(
         if name not in BY_NAME:
             raise UsageProblem(f"no engine is called {name!r}; there are {', '.join(BY_NAME)} (specref engines tells more)")
     folder = out or Path("audits") / f"{'-'.join(names) or 'all'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    raise typer.Exit(run_audits(names, settings, target, draft, folder, console))
+    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console))
 
 
 @app.command()

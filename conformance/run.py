@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from conformance.audit import audit_engine
 from conformance.engines import BY_NAME, REGISTRY, Registered
+from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
 from conformance.harness import EngineProcess
 from conformance.levels import AuditSettings
@@ -26,9 +27,16 @@ PATIENCE = 300.0
 
 
 def run_audits(
-    names: Sequence[str], settings: AuditSettings, target: Path | None, draft: Path | None, folder: Path, console: Console
+    names: Sequence[str],
+    settings: AuditSettings,
+    target: Path | None,
+    draft: Path | None,
+    expected: Path | None,
+    folder: Path,
+    console: Console,
 ) -> int:
     """Audit the named engines (none named: all of the registry) and return the exit code. Raises UsageProblem."""
+    known = read_expected(expected) if expected else []
     models = _models(target, draft)
     chosen = [BY_NAME[name] for name in names] or list(REGISTRY)
     subject = read_subject(models)
@@ -41,6 +49,7 @@ def run_audits(
                 reports.append(_audit(entry, models, subject, settings, folder, progress))
             else:
                 reports.append(_not_installed(entry, subject, settings))
+    reports = mark_expected(reports, known)
     files = write(reports, folder)
     print_table(reports, console)
     console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it")

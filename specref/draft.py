@@ -29,7 +29,15 @@ class Draft:
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """`[k, V]`: laws[i] is the law that tokens[i] came from; in a tree laws[0] is NO_LAW. Raises BadLaw if chosen."""
+        """`[k, V]`: laws[i] is the law that tokens[i] came from; in a tree laws[0] is NO_LAW. Raises BadLaw if chosen.
+
+        A draft without tokens needs none: it is a normal draft under every rule.
+
+        >>> Draft.chosen(()).laws
+        ()
+        """
+        if not self.tokens:
+            return ()
         if self._laws is None:
             raise BadLaw(
                 "these drafted tokens were chosen, not drawn, so they have no laws; "

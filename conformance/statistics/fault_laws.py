@@ -106,10 +106,12 @@ def same_coin(p: Floats, q: Floats) -> Floats:
 def same_coin_at(emitted: Emitted, rows: Rows) -> Floats:
     """`same_coin` at the emitted tokens only, ``[n, 1]``, without a sort."""
     mass = np.where(rows.positive_part > 0, rows.positive_part, 1.0)
-    left, kept = rows.p - rows.smaller, np.minimum(emitted.p, emitted.q)
-    end = np.minimum(masked_total(left, np.arange(rows.V) <= emitted.tokens) / mass, 1.0)
-    start = np.maximum(end - emitted.of(left) / mass, 0.0)
-    between = np.maximum(end * rows.q - rows.smaller, 0.0)
-    between -= np.maximum(start * rows.q - rows.smaller, 0.0)
-    received = kept + np.maximum(total(between), 0.0)
+    end = np.minimum(masked_total(rows.left, np.arange(rows.V) <= emitted.tokens) / mass, 1.0)
+    start = np.maximum(end - emitted.of(rows.left) / mass, 0.0)
+    # W(end) - W(start), each draft's part at once
+    part = end * rows.q
+    part -= rows.smaller
+    np.maximum(part, 0.0, out=part)
+    np.minimum(part, (end - start) * rows.q, out=part)
+    received = np.minimum(emitted.p, emitted.q) + total(part)
     return np.where(rows.positive_part > 0, received, emitted.p)

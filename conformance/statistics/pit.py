@@ -36,14 +36,12 @@ def pit(rows: Rows, tokens: Ints, uniforms: Floats, has_q: bool = True) -> Float
     out = np.empty((len(ORDERS) if has_q else 2, len(tokens)))
     before = masked_total(rows.p, np.arange(rows.V) < emitted.tokens)[:, 0]
     out[0] = before + uniforms[0] * emitted.p[:, 0]
-    out[1] = _ranked(rows.p, rows.p, emitted.p, uniforms[1])
+    out[1] = _ranked(rows.p, rows.p, emitted.p, emitted.p, uniforms[1])
     if has_q:
         # One number per token, so that the order is transitive: q(y) p(x) > q(x) p(y) is not, in floating point, where
         # ratios tie up to rounding (accepted tokens, a draft equal to the target), and a PIT of cycles is not uniform.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = rows.q / rows.p
-        out[2] = _ranked(rows.p, ratio, emitted.of(ratio), uniforms[2])
-        out[3] = _ranked(rows.p, rows.q, emitted.q, uniforms[3])
+        out[2] = _ranked(rows.p, rows.ratio, emitted.of(rows.ratio), emitted.p, uniforms[2])
+        out[3] = _ranked(rows.p, rows.q, emitted.q, emitted.p, uniforms[3])
     # A token with p = 0 has no PIT: it is a violation where p is exact (`judge`), else the edge of a truncation.
     impossible = emitted.p[:, 0] == 0
     if impossible.any():
@@ -53,8 +51,10 @@ def pit(rows: Rows, tokens: Ints, uniforms: Floats, has_q: bool = True) -> Float
     return out
 
 
-def _ranked(p: Floats, score: Floats, score_of_token: Floats, uniform: Floats) -> Floats:
-    above = masked_total(p, score > score_of_token)[:, 0]
-    down_to = masked_total(p, score >= score_of_token)[:, 0]
-    values: Floats = above + uniform * (down_to - above)
+def _ranked(p: Floats, score: Floats, score_of_token: Floats, p_token: Floats, uniform: Floats) -> Floats:
+    above = masked_total(p, score > score_of_token)
+    tie = score == score_of_token
+    # Ties are rare, and finding that there are none is cheaper than adding them up.
+    tied = p_token if np.count_nonzero(tie) == len(p) else masked_total(p, tie)
+    values: Floats = (above + uniform[:, None] * tied)[:, 0]
     return values

@@ -68,18 +68,30 @@ class Rows:
         return np.minimum(total(self.smaller), 1.0)
 
     @cached_property
+    def left(self) -> Floats:
+        """``max(p - q, 0)``, ``[n, V]``: the residual before it is normalised."""
+        difference: Floats = self.p - self.smaller
+        return difference
+
+    @cached_property
     def positive_part(self) -> Floats:
         """``sum max(p - q, 0)``, the mass of the residual before it is normalised."""
-        return total(self.p - self.smaller)
+        return total(self.left)
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """``q / p``, ``[n, V]``; infinite or NaN where p = 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            quotient: Floats = self.q / self.p
+        return quotient
 
     @cached_property
     def upside_down(self) -> Floats:
         """Acceptance of the rule that keeps a draft with probability ``min(1, q / p)``; where p = 0 that is 1."""
-        table = self.smaller / np.maximum(self.p, TINIEST)
-        table *= self.q
-        if self.p.min(initial=1.0) == 0:
-            table[self.p == 0] = self.q[self.p == 0]
-        return total(table)
+        if self.p.min(initial=1.0) > 0:
+            accepted: Floats = np.einsum("ij,ij->i", self.smaller, self.ratio)[:, None]
+            return accepted
+        return total(self.q * ratio_to_one(self.q, self.p))
 
     @cached_property
     def argmax(self) -> Ints:

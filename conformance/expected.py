@@ -1,0 +1,86 @@
+"""Known violations of a pinned engine, kept in a file with their reasons, so that a run fails only for what is new.
+
+    [[violation]]
+    engine = "some-engine"
+    version = "1.2.3"
+    requirement = "LAW-1"
+    mode = "draft model"
+    reason = "temperature does not reach verification, upstream issue 123"
+    n = 2000            # samples at which it is seen with probability 99.9%
+
+A violation that is listed does not fail the run. One that is listed and not seen, by a run of n samples or more, does: the
+engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it is "not tested at this level".
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from conformance.findings import EngineReport, Finding, Verdict
+from conformance.problems import UsageProblem
+
+FIELDS = {"engine": str, "version": str, "requirement": str, "mode": str, "reason": str, "n": int}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One known violation. n: samples at which it is seen with probability 99.9%."""
+
+    engine: str
+    version: str
+    requirement: str
+    mode: str
+    reason: str
+    n: int
+
+    def is_about(self, report: EngineReport, finding: Finding) -> bool:
+        """Whether this violation is the one of `finding`."""
+        mine = (self.engine, self.version, self.requirement, self.mode)
+        return mine == (report.engine, report.version, finding.requirement, finding.mode)
+
+
+def read_expected(path: Path) -> list[Expected]:
+    """The known violations in a file. Raises UsageProblem naming the entry and the field that is wrong."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageProblem(f"cannot read known violations from {path}: {error}") from error
+    entries = document.pop("violation", [])
+    if document or not isinstance(entries, list):
+        raise UsageProblem(f"{path} may hold [[violation]] tables only, not {', '.join(document) or 'violation = ...'}")
+    return [_expected(path, number, entry) for number, entry in enumerate(entries, start=1)]
+
+
+def _expected(path: Path, number: int, entry: dict[str, object]) -> Expected:
+    for name, kind in FIELDS.items():
+        if type(entry.get(name)) is not kind:
+            what = "a whole number" if kind is int else "a text"
+            raise UsageProblem(f"violation {number} in {path}: {name} must be {what}, got {entry.get(name)!r}")
+    unknown = set(entry) - set(FIELDS)
+    if unknown:
+        raise UsageProblem(
+            f"violation {number} in {path}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
+        )
+    return Expected(**entry)  # type: ignore[arg-type]  # checked above
+
+
+def mark_expected(reports: Sequence[EngineReport], known: Sequence[Expected]) -> list[EngineReport]:
+    """The reports with each finding marked that a known violation is about."""
+    return [
+        replace(report, findings=tuple(_marked(report, finding, known) for finding in report.findings)) for report in reports
+    ]
+
+
+def _marked(report: EngineReport, finding: Finding, known: Sequence[Expected]) -> Finding:
+    for one in known:
+        if one.is_about(report, finding):
+            if finding.verdict is Verdict.VIOLATES:
+                return replace(finding, expected=one.reason)
+            if finding.n < one.n:
+                return replace(finding, expected=f"not tested at this level (needs {one.n:,}): {one.reason}")
+            summary = f"a known violation was not seen in {finding.n:,} samples ({one.reason}); is it mended? {finding.summary}"
+            return replace(finding, unseen=True, summary=summary)
+    return finding
