@@ -49,9 +49,7 @@ def audit(
     temperature: Annotated[float, typer.Option(help="Of the sampled modes; 0 audits greedy decoding only.")] = 1.0,
     target: Annotated[Path | None, typer.Option(help="Folder of the target model. Default: our small trained one.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
-    expected: Annotated[
-        Path | None, typer.Option(help="TOML file of known violations, with reasons: they do not fail.")
-    ] = None,
+    expected: Annotated[Path | None, typer.Option(help="TOML file of known violations with reasons.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
 ) -> None:
     """Audit engines: sample them with and without speculation, and judge every token.

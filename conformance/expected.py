@@ -9,7 +9,8 @@
     n = 2000            # samples at which it is seen with probability 99.9%
 
 A violation that is listed does not fail the run. One that is listed and not seen, by a run of n samples or more, does: the
-engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it is "not tested at this level".
+engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it is "not tested at this
+level".
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class NoDrafter:
 
     def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
         """See `Drafter.draft`."""
-        return Draft.claimed((), ())  # no token lacks a law, so the ratio rule takes it too
+        return Draft.chosen(())
 
 
 @dataclass(frozen=True)
