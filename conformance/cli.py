@@ -57,7 +57,8 @@ def audit(
     Each engine runs in a process of its own. Speculation off is audited first, as the control. The run prints its plan, then a
     table, and writes report.html, report.md, report.json and junit.xml.
 
-    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error, or something inconclusive.
+    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error or something
+    inconclusive.
 
     Examples:
 
