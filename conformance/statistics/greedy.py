@@ -179,14 +179,15 @@ def first_gaps(gaps: npt.ArrayLike, prompts: npt.ArrayLike, number: int) -> Floa
     [[1.0, 1.0, inf, inf, inf], [0.0, 0.0, 0.0, 0.0, inf]]
     """
     size, owner = np.asarray(gaps, float), np.asarray(prompts)
-    order = np.argsort(owner, kind="stable")
+    order = np.arange(len(owner)) if (owner[1:] >= owner[:-1]).all() else np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=number)
-    position = np.empty(len(owner))
-    position[order] = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = np.cumsum(counts) - counts
+    gross = np.flatnonzero(size[order] > GAPS[0])  # few: only these are looked at further
+    size, owner = size[order[gross]], owner[order[gross]]
     first = np.full((number, len(GAPS)), np.inf)
     for kind, gap in enumerate(GAPS):
         above = size > gap
-        np.minimum.at(first[:, kind], owner[above], position[above])
+        np.minimum.at(first[:, kind], owner[above], (gross - starts[owner])[above])
     return first
 
 

@@ -277,9 +277,9 @@ def main() -> None:
         nulls,
         "Faults through the same tolerance: median tokens to an alarm at 1e-6 (a dash: not within 100,000).",
         seen,
-        f"GREEDY in low precision: pairs of prompts of {PROMPT_TOKENS} tokens, {greedy_tokens:,} tokens per arm and run; which arm "
-        f"is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: median tokens per "
-        "arm until wrong tokens at a rate of 1e-3 are found.",
+        f"GREEDY in low precision: pairs of prompts of {PROMPT_TOKENS} tokens, {greedy_tokens:,} tokens per arm and run; which "
+        f"arm is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: median "
+        "tokens per arm until wrong tokens at a rate of 1e-3 are found.",
         noise,
     ]
     path = given.folder / "null_streams.md"
