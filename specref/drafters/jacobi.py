@@ -22,6 +22,10 @@ class Jacobi:
 
     guesses: the block `[n]` before the first pass, and after each. final: how many of its first tokens are known to be greedy's
     at each of these times, from 0 up to n.
+
+    >>> found = Jacobi(guesses=((5, 6), (1, 6), (1, 2)), final=(0, 1, 2))
+    >>> found.tokens, found.passes
+    ((1, 2), 2)
     """
 
     guesses: tuple[Tokens, ...]
