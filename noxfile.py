@@ -76,3 +76,23 @@ def calibration(session: nox.Session) -> None:
 def power(session: nox.Session) -> None:
     """Samples that every check needs to see each known fault, beside the theoretical limit (`-- --long` for all)."""
     python(session, "-m", "conformance.studies.power", *session.posargs)
+
+
+@nox.session
+def study(session: nox.Session) -> None:
+    """Another study, by name: null_streams, step_log (`-- step_log --long`). Tables go to reports/studies."""
+    if not session.posargs or session.posargs[0].startswith("-"):
+        session.error("name a study: nox -s study -- null_streams [--long]")
+    python(session, "-m", f"conformance.studies.{session.posargs[0]}", *session.posargs[1:])
+
+
+@nox.session
+def kernels(session: nox.Session) -> None:
+    """Our CUDA kernels on the CPU: equality with their references, sanitizers, traffic, compilation (`-- --short` for a minute)."""
+    python(session, "-m", "specref.cuda.check", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Speed as ratios in one run: the batched path and our kernels against what else is installed."""
+    python(session, "-m", "conformance.studies.bench", *session.posargs)
