@@ -102,8 +102,8 @@ class Rows:
     @cached_property
     def argmax_accepted(self) -> Floats:
         """``min(1, p / q)`` at the draft's most likely token."""
-        p, q = (np.take_along_axis(table, self.argmax, axis=1) for table in (self.p, self.q))
-        return ratio_to_one(p, q)
+        at = np.arange(self.n), self.argmax[:, 0]
+        return ratio_to_one(self.p[at], self.q[at])[:, None]
 
     @cached_property
     def head_floor(self) -> Floats:
