@@ -26,7 +26,7 @@ class LeakOverContexts:
 
         [sum y + (psi sum y^2 + ln(1/error)) / stake] / sum d,     psi = -ln(1 - stake) - stake,
 
-    at all n at once: exp(stake (mean - y) - psi y^2) has mean at most 1, since y >= -1 (Howard et al. 1810.08240, the
+    at all n at once: exp(stake (mean - y) - psi y^2) has mean at most 1, since y <= 1 (Howard et al. 1810.08240, the
     empirical-Bernstein case).
     """
 

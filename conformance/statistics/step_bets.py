@@ -125,7 +125,7 @@ class StepBets:
                     safe = (width > 0) & (size > 0)
                     payoff = np.where(safe, np.maximum(common, 0) / np.where(safe, width * size, 1), 1)
                     most = np.where(size > 0, 1 / np.where(size > 0, size, 1), 1)  # no overlap pays more
-                    worst = 1 + self.slack[i] * np.maximum(most - 1, 0)
+                    worst = 1 + self.slack[i] * most
                     columns.append(np.log1p(share * (payoff - 1)[:, None]) - np.log1p(share * (worst - 1)[:, None]))
         return np.concatenate(columns, axis=1)
 
