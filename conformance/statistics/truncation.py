@@ -6,8 +6,9 @@ tokens are kept for sure (core), and which may be (possible); between them lies 
 
 * core: the wealth of each bet is multiplied by b(x) / M, where b bets against our law *conditional on the core*, so that the
   unknown renormalisation cancels, and M is its worst mean over the box of logit errors;
-* ring: by 1; * outside: by B = 1 + 1 / (n delta), where delta is the registered rate of lawful outliers; every token
-pays 1 + delta (B - 1).
+* ring: by 1;
+* outside: by B = 1 + 1 / (n delta), where delta is the registered rate of lawful outliers; every token pays
+  1 + delta (B - 1).
 
 Where p and q were injected there is no tolerance: a token outside is a violation outright (`outside`).
 """
