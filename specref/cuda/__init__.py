@@ -1,8 +1,8 @@
 """The verification rules as CUDA kernels, registered as `torch.ops.specref.*`, and an emulator that runs their source on a CPU.
 
-Importing this compiles nothing and needs no GPU. A kernel is compiled at its first use: by NVRTC for a GPU, by g++ for the emulator.
-`api` holds the ops as functions that raise for bad rows; `reference*` say in plain torch what each kernel computes, bit for bit;
-`python -m specref.cuda.check` shows that they do.
+Importing this compiles nothing and needs no GPU. A kernel is compiled at its first use: by NVRTC for a GPU, by g++ for the
+emulator. `api` holds the ops as functions that raise for bad rows; `reference*` say in plain torch what each kernel computes,
+bit for bit; `python -m specref.cuda.check` shows that they do.
 """
 
 from __future__ import annotations

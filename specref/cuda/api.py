@@ -1,8 +1,8 @@
 """The kernels as ordinary functions: like `torch.ops.specref.*`, but a bad row raises instead of leaving a status to be read.
 
 T is float32, bfloat16 or float16; ids and counts are int32; settings and uniforms float32; all tensors contiguous and on one
-device: a GPU, or the CPU, where the kernels are emulated. Uniforms are multiples of 2^-24 in [0, 1). Reading the statuses waits for
-the GPU; code that must not wait calls the ops and looks at the statuses later.
+device: a GPU, or the CPU, where the kernels are emulated. Uniforms are multiples of 2^-24 in [0, 1). Reading the statuses waits
+for the GPU; code that must not wait calls the ops and looks at the statuses later.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def verify_chain(
 ) -> tuple[Tensor, Tensor]:
     """The ratio rule on logits (Leviathan et al. 2211.17192): out_ids `[B, K+1]`, padded with -1, and num_accepted `[B]`.
 
-    target T`[B, K+1, V]`, draft T`[B, K, V]` (None: one-hot drafts), draft_ids `[B, K]`, u `[B, K+1]`: column i accepts draft i,
-    the last column draws. num_draft `[B]`: how many of the K drafts a row has. split: over many blocks per row; None: for small B.
-    Raises BadRows.
+    target T`[B, K+1, V]`, draft T`[B, K, V]` (None: one-hot drafts), draft_ids `[B, K]`, u `[B, K+1]`: column i accepts draft
+    i, the last column draws. num_draft `[B]`: how many of the K drafts a row has. split: over many blocks per row; None: for
+    small B. Raises BadRows.
     """
     laws = (target, draft, draft_norm, draft_ids, num_draft, u, inv_temp_t, inv_temp_d, threshold_t, threshold_d)
     out_ids, num_accepted, status = torch.ops.specref.verify_chain(*laws, split)
@@ -115,8 +115,8 @@ def verify_tree_sampled(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sampled verification of a tree: path, out_ids `[B, max_depth + 1]`, num_accepted `[B]`.
 
-    mode 0: children drawn iid from the draft's row of their parent (Miao et al. 2305.09781); 1: without replacement (Chen et al.
-    2402.12374); 2: chosen deterministically, draft None. u `[B, N]`: column n - 1 accepts node n, the last column draws.
+    mode 0: children drawn iid from the draft's row of their parent (Miao et al. 2305.09781); 1: without replacement (Chen et
+    al. 2402.12374); 2: chosen deterministically, draft None. u `[B, N]`: column n - 1 accepts node n, the last column draws.
     max_depth None: N - 1. Raises BadRows.
     """
     depth = ids.shape[1] - 1 if max_depth is None else max_depth
@@ -152,8 +152,8 @@ def kv_compact_(
 ) -> Tensor:
     """Move the accepted nodes' keys and values to the front of the tree's slots, in place; returns the new lengths `[B]`.
 
-    k, v T`[L, B, S, Hk, D]`, or pages T`[L, pages, page_size, Hk, D]`; node n lies in slot lengths + n. A bad row (BadRows) keeps its
-    slots, the others are moved.
+    k, v T`[L, B, S, Hk, D]`, or pages T`[L, pages, page_size, Hk, D]`; node n lies in slot lengths + n. A bad row (BadRows)
+    keeps its slots, the others are moved.
     """
     new_lengths, status = torch.ops.specref.kv_compact_(k, v, block_table, path, num_accepted, lengths)
     raise_for_status("kv_compact_", status)

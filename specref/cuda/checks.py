@@ -8,11 +8,16 @@ import torch
 from torch import Tensor
 
 LOGIT_TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16", torch.int32: "int32", torch.int64: "int64"}
+_NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (*LOGIT_TYPES, torch.int32, torch.int64)}
 
 
 def expect(
-    op: str, name: str, tensor: Tensor | None, shape: Sequence[int | None], types: torch.dtype | Sequence[torch.dtype], like: Tensor
+    op: str,
+    name: str,
+    tensor: Tensor | None,
+    shape: Sequence[int | None],
+    types: torch.dtype | Sequence[torch.dtype],
+    like: Tensor,
 ) -> None:
     """Raise ValueError unless `tensor` (None is fine: it is optional) has this shape, one of these types and like's device."""
     if tensor is None:

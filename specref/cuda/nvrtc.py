@@ -1,4 +1,4 @@
-"""Runs the kernels on an NVIDIA GPU: compiled at first use by NVRTC through `cuda.core`, kept on disk, launched on torch's stream.
+"""Runs the kernels on an NVIDIA GPU: compiled at first use by NVRTC through `cuda.core`, kept on disk, run on torch's stream.
 
 No nvcc, no CUDA headers and no C++ compiler are needed: `pip install "specref[cuda]"` beside a CUDA build of torch is all.
 Nothing of CUDA is imported before a kernel is wanted.

@@ -1,8 +1,8 @@
 """`torch.ops.specref.*` for rows and chains: schema, CPU and CUDA implementation, fake implementation.
 
 One Python function per op serves both devices: it checks, allocates and launches. On a CPU without a C++ compiler the torch
-reference of the same name answers instead, after one warning. Nothing here waits for a GPU, looks at a value, or picks a grid from
-data, so ops can be captured in CUDA graphs.
+reference of the same name answers instead, after one warning. Nothing here waits for a GPU, looks at a value, or picks a grid
+from data, so ops can be captured in CUDA graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specref.cuda.checks import LOGIT_TYPES, expect, expect_together, expect_voc
 from specref.cuda.emulator import emulator_unavailable_reason
 from specref.cuda.launch import TYPE_NAMES, chunks_of, launch, row_threads
 
-LIBRARY = torch.library.Library("specref", "DEF")
+LIBRARY = torch.library.Library("specref", "DEF")  # type: ignore[no-untyped-call]
 FLOAT, INT, LONG = torch.float32, torch.int32, torch.int64
 
 
@@ -42,13 +42,13 @@ def register(schema: str, run: Callable[..., Any], fake: Callable[..., Any], pla
         fake(*args, **kwargs)  # the same checks
         return plain(*args, **kwargs)
 
-    LIBRARY.define(schema)
-    LIBRARY.impl(name, on_cpu, "CPU")
-    LIBRARY.impl(name, run, "CUDA")
+    LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, on_cpu, "CPU")  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, run, "CUDA")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"specref::{name}", fake, lib=LIBRARY)
 
 
-# ---- row_norm -----------------------------------------------------------------------------------------------------------------
+# ---- row_norm ---------------------------------------------------------------------------------------------------------------
 
 
 def _row_norm_outputs(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,10 +63,8 @@ def _row_norm_outputs(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None
 def _row_norm(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     outputs = _row_norm_outputs(logits, inv_temp, threshold)
     R, V = logits.shape
-    launch(
-        *(logits.device, "row_norm", f"row_norm_{TYPE_NAMES[logits.dtype]}", (R,), row_threads(logits.device, V)),
-        *(8 * chunks_of(V), logits, inv_temp, threshold, *outputs, V),
-    )
+    kernel, threads = f"row_norm_{TYPE_NAMES[logits.dtype]}", row_threads(logits.device, V)
+    launch(logits.device, "row_norm", kernel, (R,), threads, 8 * chunks_of(V), logits, inv_temp, threshold, *outputs, V)
     return outputs
 
 
@@ -78,7 +76,7 @@ register(
 )
 
 
-# ---- sample_rows --------------------------------------------------------------------------------------------------------------
+# ---- sample_rows ------------------------------------------------------------------------------------------------------------
 
 
 def _sample_rows_outputs(
@@ -96,10 +94,8 @@ def _sample_rows_outputs(
 def _sample_rows(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     outputs = _sample_rows_outputs(logits, inv_temp, threshold, u)
     R, V = logits.shape
-    launch(
-        *(logits.device, "sample_rows", f"sample_rows_{TYPE_NAMES[logits.dtype]}", (R,), row_threads(logits.device, V)),
-        *(16 * chunks_of(V), logits, inv_temp, threshold, u, *outputs, V),
-    )
+    kernel, threads = f"sample_rows_{TYPE_NAMES[logits.dtype]}", row_threads(logits.device, V)
+    launch(logits.device, "sample_rows", kernel, (R,), threads, 16 * chunks_of(V), logits, inv_temp, threshold, u, *outputs, V)
     return outputs
 
 
@@ -111,7 +107,7 @@ register(
 )
 
 
-# ---- verify_chain -------------------------------------------------------------------------------------------------------------
+# ---- verify_chain -----------------------------------------------------------------------------------------------------------
 
 
 def _verify_chain_outputs(
@@ -173,7 +169,7 @@ def _verify_chain(
     threads = row_threads(device, V)
     settings = (*arguments, positions - 1, V)
     # One block per request leaves multiprocessors idle when there are fewer requests than those.
-    if not (B < _multiprocessors(device) if split is None else split):
+    if not (_multiprocessors(device) > B if split is None else split):
         launch(device, "verify_chain", f"verify_chain_{name}", (B,), threads, 16 * chunks, *settings, *outputs)
         return outputs
 

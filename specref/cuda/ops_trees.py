@@ -30,7 +30,7 @@ def _walk_outputs(ids: Tensor, max_depth: int) -> tuple[Tensor, Tensor, Tensor, 
     return ids.new_empty(table), ids.new_empty(table), ids.new_empty((B,)), ids.new_empty((B,))
 
 
-# ---- tree_build ---------------------------------------------------------------------------------------------------------------
+# ---- tree_build -------------------------------------------------------------------------------------------------------------
 
 
 def _build_outputs(parents: Tensor, num_nodes: Tensor, prefix_len: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -60,7 +60,7 @@ register(
 )
 
 
-# ---- verify_tree_greedy -------------------------------------------------------------------------------------------------------
+# ---- verify_tree_greedy -----------------------------------------------------------------------------------------------------
 
 
 def _greedy_outputs(
@@ -99,7 +99,7 @@ register(
 )
 
 
-# ---- verify_tree_sampled ------------------------------------------------------------------------------------------------------
+# ---- verify_tree_sampled ----------------------------------------------------------------------------------------------------
 
 
 def _sampled_outputs(
@@ -165,8 +165,9 @@ def _sampled(
 
 
 register(
-    "verify_tree_sampled(Tensor ids, Tensor first_child, Tensor next_sibling, Tensor target, Tensor? draft, Tensor? draft_norm, "
-    "int mode, Tensor u, Tensor inv_temp_t, Tensor? inv_temp_d, Tensor? threshold_t, Tensor? threshold_d, int max_depth) "
+    "verify_tree_sampled(Tensor ids, Tensor first_child, Tensor next_sibling, Tensor target, Tensor? draft, "
+    "Tensor? draft_norm, int mode, Tensor u, Tensor inv_temp_t, Tensor? inv_temp_d, Tensor? threshold_t, "
+    "Tensor? threshold_d, int max_depth) "
     "-> (Tensor path, Tensor out_ids, Tensor num_accepted, Tensor status)",
     _sampled,
     _sampled_outputs,

@@ -18,7 +18,10 @@ CHUNK, LANES, GROUPS, WIDTH = 1024, 32, 8, 4
 ONE = 1 << 40  # probability 1 as a mass
 INFINITY = float("inf")
 _ROUND = 12582912.0  # 1.5 * 2^23
-_COEFFICIENTS = (1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2, 2.402264791363012e-1, 6.931472028550421e-1, 1.0)
+_COEFFICIENTS = (  # of 2^f - 1 over f, highest power first; the highest of all is in exp2_nonpositive
+    *(1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2),
+    *(2.402264791363012e-1, 6.931472028550421e-1, 1.0),
+)
 
 
 def float32(x: float, like: Tensor) -> Tensor:
@@ -29,11 +32,11 @@ def float32(x: float, like: Tensor) -> Tensor:
 def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """a * b + c in float32 with a single rounding (results must not be subnormal).
 
-    The product of two floats is exact in double, the sum may not be. Rounding it to double and then to float differs from rounding
-    once only where the double lies exactly half-way between two floats. There, and only there, it is nudged towards what the
-    first rounding lost.
+    The product of two floats is exact in double, the sum may not be. Rounding it to double and then to float differs from
+    rounding once only where the double lies exactly half-way between two floats. There, and only there, it is nudged towards
+    what the first rounding lost.
     """
-    product, addend = torch.broadcast_tensors(a.double() * b.double(), c.double())
+    product, addend = torch.broadcast_tensors(a.double() * b.double(), c.double())  # type: ignore[no-untyped-call]
     total = product + addend
     bits = total.view(torch.int64)
     half_way = (bits & 0x1FFFFFFF) == 0x10000000
@@ -42,7 +45,8 @@ def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         lost = (product - (total - back)) + (addend - back)  # what the addition rounded away, exactly (Knuth's two-sum)
         away_from_zero = torch.where((lost > 0) == (total > 0), 1, -1)
         total = torch.where(half_way & (lost != 0), bits + away_from_zero, bits).view(torch.float64)
-    return total.float()
+    rounded: Tensor = total.float()
+    return rounded
 
 
 def exp2_nonpositive(x: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ def rows_of(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None) -> Rows:
 
     chunks = -(-V // CHUNK)
     pad = torch.nn.functional.pad
-    by_chunk = pad(kept, (0, chunks * CHUNK - V), value=-INFINITY).unflatten(-1, (chunks, GROUPS, LANES, WIDTH))
+    by_chunk = pad(kept, (0, chunks * CHUNK - V), value=-INFINITY).reshape(*kept.shape[:-1], chunks, GROUPS, LANES, WIDTH)
     by_lane = by_chunk.transpose(-3, -2).flatten(-2)  # [..., chunks, lanes, 32 logits of the lane]
     largest_in = by_lane.amax(dim=(-2, -1))
     top = largest_in * scale[..., None]
@@ -132,7 +136,7 @@ def rows_of(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None) -> Rows:
     largest = largest_in.amax(dim=-1)
     row_max = largest * scale + 0.0
     scaled_sums = sums * exp2_nonpositive(top - row_max[..., None])
-    per_lane = pad(scaled_sums, (0, -chunks % LANES)).unflatten(-1, (-1, LANES)).transpose(-2, -1)
+    per_lane = pad(scaled_sums, (0, -chunks % LANES)).reshape(*kept.shape[:-1], -1, LANES).transpose(-2, -1)
     total = _butterfly(_in_turn(per_lane))
     inv = float32(1.0, z) / total
     good = (scale > 0) & (row_max > -INFINITY) & (total >= 1) & ~bad.any(dim=-1)
@@ -231,7 +235,8 @@ def verify_chain(
         accept, bad_draft = times_u(torch.full_like(p_x, ONE), u24[:, :K]) < p_x, torch.zeros_like(in_use)
         q = None
     else:
-        assert inv_temp_d is not None and draft_norm is not None
+        assert inv_temp_d is not None
+        assert draft_norm is not None
         q = drafted_rows(draft, inv_temp_d[:, None], threshold_d, draft_norm)
         z_x = q.logits.gather(-1, x)
         accept = times_u(masses(q, z_x)[..., 0], u24[:, :K]) < p_x

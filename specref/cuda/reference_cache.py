@@ -1,4 +1,4 @@
-"""What `tree_attn` and `kv_compact_` compute, in plain torch: the first up to rounding (in float64 here), the second exactly."""
+"""What `tree_attn` and `kv_compact_` compute, in plain torch: the first up to rounding (float64 here), the second exactly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kv_compact_(
     k: Tensor, v: Tensor, block_table: Tensor | None, path: Tensor, num_accepted: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     """See `kernels/kv_compact.cu`. Copies first and writes afterwards, which needs no argument about overlap."""
-    B, columns = path.shape
+    columns = path.shape[1]
     slots = k.shape[2] if block_table is None else block_table.shape[1] * k.shape[2]
     place = torch.arange(columns, device=k.device)
     in_use = place <= num_accepted[:, None]
@@ -70,7 +70,8 @@ def kv_compact_(
         exists = torch.ones_like(inside)
     else:
         page_size, pages = k.shape[2], k.shape[1]
-        page_from, page_to = block_table.long().gather(1, source // page_size), block_table.long().gather(1, destination // page_size)
+        page_from = block_table.long().gather(1, source // page_size)
+        page_to = block_table.long().gather(1, destination // page_size)
         exists = (page_from >= 0) & (page_from < pages) & (page_to >= 0) & (page_to < pages)
         source = page_from * page_size + source % page_size
         destination = page_to * page_size + destination % page_size

@@ -1,4 +1,4 @@
-"""What the top-k / top-p kernels compute, in plain torch, bit for bit. See `kernels/topk_topp_threshold.cu` for the definitions."""
+"""What the top-k / top-p kernels compute, in plain torch, bit for bit; `kernels/topk_topp_threshold.cu` has the definitions."""
 
 from __future__ import annotations
 

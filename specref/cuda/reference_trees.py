@@ -168,7 +168,8 @@ def verify_tree_sampled(
     setting = (scale_of(inv_temp_t) <= 0) | (u24[:, N - 1] < 0)
     q = None
     if draft is not None:
-        assert inv_temp_d is not None and draft_norm is not None
+        assert inv_temp_d is not None
+        assert draft_norm is not None
         setting |= scale_of(inv_temp_d) <= 0
         q = drafted_rows(draft, inv_temp_d[:, None], threshold_d, draft_norm)
     status, linked = _check_links(ids, first_child, next_sibling, V)
@@ -233,7 +234,7 @@ def verify_tree_sampled(
         turned_down = walking & ~accept
         node = torch.where(accept, child, node)
         accepted = accepted + accept
-        path = path.scatter(1, accepted.clamp(max=max_depth + 1)[:, None], torch.where(accept, child, _of(path, accepted))[:, None])
+        path = path.scatter(1, accepted[:, None], torch.where(accept, child, _of(path, accepted))[:, None])
         arrived = accept
         child = torch.where(turned_down, _of(next_sibling, child), child)
         gone = gone.scatter(1, x, gone.gather(1, x) | turned_down[:, None])
@@ -262,7 +263,7 @@ def verify_tree_sampled(
 
 
 def _normalised(mass: Tensor, total: Tensor) -> Tensor:
-    """mass / total in units of 2^-40, through a 64-bit reciprocal, as the kernel does: mass * floor((2^64 - 1) / total) / 2^24."""
+    """mass / total in units of 2^-40 through a 64-bit reciprocal, as the kernel: mass * floor((2^64 - 1) / total) / 2^24."""
     safe = total.clamp(min=1)
     # floor((2^64 - 1) / t) in signed arithmetic: 2^64 - 1 = 2 * (2^63 - 1) + 1
     half, rest = (2**63 - 1) // safe, (2**63 - 1) % safe
