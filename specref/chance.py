@@ -91,13 +91,11 @@ class Chance(ABC):
         """
         number = self._number_of(slot)
         row: Law = weights if isinstance(weights, np.ndarray) else np.array(weights, dtype=object)
-        if row.size and not (row.min() >= 0):
-            raise BadWeights(f"slot {slot}: weights must be finite and not negative, got {_first_bad(row)}")
         cumulative = row.cumsum()
+        if row.size and not (_is_finite(cumulative[-1]) and row.min() >= 0):
+            raise BadWeights(f"slot {slot}: weights must be finite and not negative, got {_first_bad(row)}")
         if not row.size or cumulative[-1] == 0:
             raise EmptyWeights(f"slot {slot}: all {row.size} weights are zero, so there is nothing to pick from")
-        if not _is_finite(cumulative[-1]):
-            raise BadWeights(f"slot {slot}: weights must be finite and not negative, got {_first_bad(row)}")
         return self._picks(cumulative, number)
 
     def _number_of(self, slot: Slot) -> Number:
