@@ -88,7 +88,7 @@ def study(session: nox.Session) -> None:
 
 @nox.session
 def kernels(session: nox.Session) -> None:
-    """Our CUDA kernels on the CPU: equality with their references, sanitizers, traffic, compilation (`-- --short` for a minute)."""
+    """Our CUDA kernels on the CPU: equality with their references, sanitizers, traffic, compilation (`-- --short`: minutes)."""
     python(session, "-m", "specref.cuda.check", *session.posargs)
 
 

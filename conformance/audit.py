@@ -214,7 +214,11 @@ class _Audit:
             problem = f"not judged, because the engine had failed before ({self.failure.kind}: {self.failure})"
         if problem is None:
             return
-        verdict = Verdict.NOT_EXPOSED if problem.startswith("unsupported") else Verdict.ERROR
+        verdict = Verdict.ERROR
+        if problem.startswith("unsupported"):
+            verdict = Verdict.NOT_EXPOSED
+        elif problem.startswith("cannot be judged"):
+            verdict = Verdict.INCONCLUSIVE
         base = known or Finding(requirement, job.mode.name, verdict, problem)
         self.findings[requirement, job.mode.name] = replace(base, verdict=verdict, summary=problem)
 

@@ -20,6 +20,7 @@ from conformance.problems import UsageProblem
 from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
+from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
 
 PATIENCE = 300.0
@@ -94,6 +95,13 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         f"in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, seed {settings.seed}."
     )
     console.print(f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.")
+    try:
+        margin = subject.margin
+        console.print(
+            f"Numerical margin of greedy decoding, measured: {margin.value:.2g} logits over {margin.positions:,} positions."
+        )
+    except WrongUse as refused:
+        console.print(f"Greedy decoding cannot be judged token by token: {refused}")
     for entry in chosen:
         if not entry.importable:
             console.print(f"Not found here: {entry.name} ({entry.install}).")

@@ -14,6 +14,8 @@ from conformance.problems import UsageProblem
 from conformance.protocols import Models, Output, RecordedRound
 from conformance.sampling import AcceptedLengths
 from conformance.scoring import TableScorer, laws_at
+from conformance.statistics.greedy import Margin, hard_margin
+from conformance.statistics.tolerance import Tolerance
 from conformance.subject import RandomPrompts, Subject
 from specref.chance import SampledChance
 from specref.generate import ModelDrafter, generate
@@ -120,3 +122,20 @@ def test_accepted_lengths_agree_with_theory() -> None:
     assert sum(observed) == pytest.approx(sum(theory))
     for count, expected in zip(observed, theory, strict=True):
         assert abs(count - expected) < 5 * expected**0.5
+
+
+class Coarse(Subject):
+    """A subject whose numerics are too coarse for a margin."""
+
+    @property
+    def margin(self) -> Margin:  # type: ignore[override]
+        return hard_margin(Tolerance(eta=0.1, sigma=0.02, tau=0.01, positions=10_000), "float32")
+
+
+def test_a_margin_above_the_cap_convicts_nobody() -> None:
+    plain = subject()
+    coarse = Coarse(plain.target, plain.draft, plain.prompts, (), "a", "b", plain.texts)
+    report = audit_engine("h", lambda: InProcess(failing_engines.Healthy(*instance())), coarse, SETTINGS)
+    greedy = [one for one in report.findings if one.requirement == "GREEDY-1"]
+    assert {one.verdict for one in greedy} == {Verdict.INCONCLUSIVE}
+    assert all("above the cap" in one.summary for one in greedy)
