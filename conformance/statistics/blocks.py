@@ -40,6 +40,9 @@ class TokenBlock:
     ``step``      ``[n]`` number of the round in which the whole batch advanced; each None where not known.
     ``context``   ``[n]`` number of the context (prompt) of a small pool, if contexts are judged one by one.
 
+    Where the target truncates (top-k, top-p, min-p) and p was computed again, give the law conditional on the kept set
+    that every logit within the tolerance keeps (`kept_sets`): a token outside it then counts for nothing.
+
     Laws are checked once, here: rows that do not sum to 1 within 1e-9, tokens outside V, arrays of unequal length and
     positions out of order raise `WrongUse`.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from conformance.statistics.omnibus import OmnibusCheck
 from conformance.statistics.plan import ModePlan
 from conformance.statistics.scoring import score
 from conformance.statistics.segments import SegmentCheck
+from conformance.statistics.tolerance import worst_mean
 
 OUTSIDE = ("acceptance", "draft law", "edges", "greedy")
 """Checks whose evidence reaches the ledger from elsewhere, as `Ledger.put`."""
@@ -59,7 +61,8 @@ class ModeJudge:
         if not len(block):
             return
         rng = np.random.default_rng([self.seed, 0, self.first_request or 0, self.tokens])
-        scored = score(block, self.bank, rng, self.plan.ratio_rule)
+        deflate = partial(_worst_mean, eta=self.plan.eta) if self.plan.eta else None
+        scored = score(block, self.bank, rng, self.plan.ratio_rule, deflate)
         for check in self.checks.values():
             check.observe(scored)
         self.tokens += len(block)
@@ -67,6 +70,8 @@ class ModeJudge:
 
     def observe_counts(self, laws: FixedLaws, counts: Ints) -> None:
         """Add independent samples from one fixed pair of laws, as counts ``[V]``."""
+        if self.plan.eta:
+            raise WrongUse("counts of a fixed pair of laws are judged exactly; with eta > 0 pass blocks of tokens")
         if laws.bank is not self.bank:
             raise WrongUse("prepare the laws with this judge's own bank: `judge.fixed_laws(p, q)`")
         counts = token_counts(counts, len(laws.p))
@@ -145,6 +150,10 @@ class ModeJudge:
                 )
         position = int(block.position[-1]) + 1 if len(block) and block.request[-1] == last else 0
         self._next = (last + 1, position)
+
+
+def _worst_mean(p: Floats, bet: Floats, eta: float) -> Floats:
+    return worst_mean(p, bet, eta)
 
 
 def _checks(plan: ModePlan, bank: FaultBank, seed: int) -> dict[str, Check]:

@@ -40,6 +40,9 @@ GROUPS: Mapping[str, tuple[float, tuple[str, ...]]] = {
 }
 """Weight of each group of checks within a mode; a group's weight is shared equally."""
 
+EXACT_LAW_ONLY = {"omnibus", "accepted", "residual", "lag", "cross-row", "chi-square", "ks"}
+"""Checks of the PIT: they hold for the law p itself, not for every law near it."""
+
 
 def standard_weights(applies: Iterable[str]) -> dict[str, float]:
     """Weights of the checks that apply in a mode. What does not apply adds its weight to the bank.
@@ -75,6 +78,8 @@ class ModePlan:
                        where p was computed again and may differ at the edge of a truncation.
     ``rows``           batch rows that are told apart; ``contexts`` likewise.
     ``shards``         number of shards judged alone, each of ``requests_per_shard`` requests (the last takes the rest).
+    ``eta``            errors of our logits that count as correct, wherever p is computed again in a fixed context: every
+                       bet is divided by its exact worst mean, and checks of the exact law are left out.
     ``extra_bets``     names of bets beyond the standard bank, so that the digest covers them.
     """
 
@@ -90,6 +95,7 @@ class ModePlan:
     contexts: int = 1
     shards: int = 8
     requests_per_shard: int = 64
+    eta: float = 0.0
     extra_bets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,6 +109,11 @@ class ModePlan:
                 raise WrongUse(f"mode {self.name!r} has {name} = {getattr(self, name)}; it must be at least 1")
         if self.ratio_rule and not self.has_q:
             raise WrongUse(f"mode {self.name!r} declares the ratio rule without q; accepted tokens then have no law")
+        if self.eta < 0 or (self.eta > 0 and set(self.checks) & EXACT_LAW_ONLY):
+            raise WrongUse(
+                f"mode {self.name!r} has eta = {self.eta} and checks {sorted(set(self.checks) & EXACT_LAW_ONLY)}, which "
+                "take p at its word; use eta = 0, or leave them out (`ModePlan.standard` does)"
+            )
         object.__setattr__(self, "checks", dict(self.checks))
 
     @classmethod
@@ -122,6 +133,7 @@ class ModePlan:
         applies |= {"slot"} if slots else set()
         applies |= {"row", "cross-row"} if batch else set()
         applies |= {"context"} if settings.get("contexts", 1) > 1 else set()
+        applies -= EXACT_LAW_ONLY if settings.get("eta") else set()
         return cls(name, weight, standard_weights(applies), registered_n, **settings)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.statistics.bank import FaultBank
+from conformance.statistics.bank import Deflator, FaultBank
 from conformance.statistics.blocks import Segment, TokenBlock
 from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.pit import ORDERS, READ, pit
@@ -36,8 +36,14 @@ class Scored:
     counts: Ints
 
 
-def score(block: TokenBlock, bank: FaultBank, rng: np.random.Generator, ratio_rule: bool = False) -> Scored:
-    """Score a block; ``rng`` is the judge's own generator."""
+def score(
+    block: TokenBlock,
+    bank: FaultBank,
+    rng: np.random.Generator,
+    ratio_rule: bool = False,
+    deflate: Deflator | None = None,
+) -> Scored:
+    """Score a block; ``rng`` is the judge's own generator, ``deflate`` the worst mean of a bet under a composite null."""
     n, V = len(block), block.V
     has_q = block.q is not None and bank.has_q
     q = block.q if block.q is not None and has_q else block.p
@@ -52,7 +58,7 @@ def score(block: TokenBlock, bank: FaultBank, rng: np.random.Generator, ratio_ru
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         tokens, rows = block.tokens[part], Rows(block.p[part], q[part])
-        log_bets[part] = bank.log_bets(rows, tokens)
+        log_bets[part] = bank.log_bets(rows, tokens, deflate)
         values[:, part] = pit(rows, tokens, uniforms[: len(ORDERS), part], has_q)
         if segment_pit is not None:
             segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[len(ORDERS) :, part])  # type: ignore[index]
