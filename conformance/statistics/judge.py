@@ -41,9 +41,10 @@ class ModeJudge:
     """
 
     def __init__(self, plan: ModePlan, seed: int, bets: Sequence[Bet] = STANDARD_BETS) -> None:
-        extra = tuple(bet.name for bet in bets if bet not in STANDARD_BETS)
-        if extra != plan.extra_bets:
-            raise WrongUse(f"bets {extra} are not those sealed in the plan ({plan.extra_bets}); name them there first")
+        names = tuple(bet.name for bet in bets)
+        if names != plan.bets:
+            different = sorted(set(names) ^ set(plan.bets))
+            raise WrongUse(f"the bets are not those sealed in the plan (they differ in {different}); name them there first")
         self.plan, self.seed = plan, seed
         self.bank = FaultBank(bets, has_q=plan.has_q)
         held = _checks(plan, self.bank, seed)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from conformance.statistics.bets import STANDARD_BETS
 from conformance.statistics.evidence import WrongUse, false_alarm_rate
 
 BANK = "bank"
@@ -80,7 +81,7 @@ class ModePlan:
     ``shards``         number of shards judged alone, each of ``requests_per_shard`` requests (the last takes the rest).
     ``eta``            errors of our logits that count as correct, wherever p is computed again in a fixed context: every
                        bet is divided by its exact worst mean, and checks of the exact law are left out.
-    ``extra_bets``     names of bets beyond the standard bank, so that the digest covers them.
+    ``bets``           names of the laws that the fault bank bets on, so that the digest covers them.
     """
 
     name: str
@@ -96,7 +97,7 @@ class ModePlan:
     shards: int = 8
     requests_per_shard: int = 64
     eta: float = 0.0
-    extra_bets: tuple[str, ...] = ()
+    bets: tuple[str, ...] = tuple(bet.name for bet in STANDARD_BETS)
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
@@ -170,7 +171,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Read a plan back."""
         data = json.loads(text)
-        modes = tuple(ModePlan(**{**mode, "extra_bets": tuple(mode["extra_bets"])}) for mode in data["modes"])
+        modes = tuple(ModePlan(**{**mode, "bets": tuple(mode["bets"])}) for mode in data["modes"])
         return cls(modes, data["alpha"])
 
     @property
