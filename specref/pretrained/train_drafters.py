@@ -29,7 +29,8 @@ from specref.pretrained.train import SEED, build_tokenizer, documents, encode, s
 
 HEADS = 4
 DRAFT_VOCABULARY = 96  # of the target's 114 tokens, the most frequent ones: enough to leave some out
-STEPS = {"medusa": 300, "eagle": 500, "eagle3": 500}
+TRAINING = {"medusa": (300, 256), "eagle": (400, 128), "eagle3": (400, 128)}
+"""Steps, and tokens of each row of a step: nets cost more than heads, so their rows are half as long."""
 
 
 class Read:
@@ -48,16 +49,18 @@ class Read:
 Loss = Callable[[Read], Tensor]
 
 
-def fit(net: nn.Module, loss_of: Loss, target: PreTrainedModel, encoded: list[list[int]], steps: int, label: str) -> None:
+def fit(net: nn.Module, loss_of: Loss, target: PreTrainedModel, encoded: list[list[int]], label: str, scale: float) -> None:
     """Train in place with AdamW: the learning rate rises to its peak over 50 steps, then falls to zero along a cosine."""
     rng = np.random.default_rng(SEED)
+    steps, length = TRAINING[label]
+    steps = round(steps * scale)
     optimizer = torch.optim.AdamW(net.parameters(), betas=(0.9, 0.98), weight_decay=0.1)
     began, recent = time.monotonic(), math.nan
     net.train()
     for step, tokens in enumerate(windows(encoded, steps, rng)):
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * min((step + 1) / 50, (1 + math.cos(math.pi * step / steps)) / 2)
-        loss = loss_of(Read(target, tokens))
+        loss = loss_of(Read(target, tokens[:, : length + 1]))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -96,21 +99,20 @@ def untrained_eagle3(target: PreTrainedModel, encoded: list[list[int]]) -> eagle
 
 def train(name: str, target: PreTrainedModel, encoded: list[list[int]], out: Path, scale: float = 1.0) -> None:
     """Make one drafter and write it to `out / name`. `scale` multiplies the number of steps."""
-    steps = round(STEPS[name] * scale)
     whole = (target.config.num_hidden_layers,)
     if name == "medusa":
         heads = untrained_medusa(target)
         weights = 0.8 ** torch.arange(HEADS)
-        fit(heads, lambda read: (weights * heads.losses(read.states[-1], read.tokens)).sum(), target, encoded, steps, name)
+        fit(heads, lambda read: (weights * heads.losses(read.states[-1], read.tokens)).sum(), target, encoded, name, scale)
         heads.save(out / name)
     elif name == "eagle":
         net = untrained_eagle(target)
-        fit(net, lambda read: net.loss(read.features(whole), read.tokens, classification=1.0), target, encoded, steps, name)
+        fit(net, lambda read: net.loss(read.features(whole), read.tokens, classification=1.0), target, encoded, name, scale)
         eagle.save(net, out / name)
     else:
         net3 = untrained_eagle3(target, encoded)
         layers = net3.feature_layers
-        fit(net3, lambda read: net3.loss(read.features(layers), read.tokens, read.logits), target, encoded, steps, name)
+        fit(net3, lambda read: net3.loss(read.features(layers), read.tokens, read.logits), target, encoded, name, scale)
         eagle.save(net3, out / name)
 
 

@@ -91,7 +91,7 @@ def test_a_guess_looks_at_its_pairs_and_nothing_later(kind):
 
 
 def test_eagle_1_is_what_the_paper_draws():
-    """Written out for one pair: fc of the next token's embedding and the feature, attention without a norm, the target's head."""
+    """Written out for one pair: fc of next token's embedding and feature, no norm before attention, the target's LM head."""
     model, net, _ = made("eagle")
     row = torch.randint(12, (1, 2))
     features = features_of(model, net, row)
