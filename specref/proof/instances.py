@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from specref.laws import Law, rational
 from specref.models import Kind, LanguageModel, TableModel, Tokens
+from specref.tree import TokenTree
 
 TARGET_KINDS: tuple[Kind, ...] = ("mixed", "plain", "zeros", "ties", "one_hot")
 DRAFT_KINDS: tuple[Kind, ...] = ("mixed", "same", "near", "far", "disjoint", "plain", "zeros", "ties", "one_hot")
@@ -71,6 +72,11 @@ class Instance:
     def k(self) -> int:
         """Number of drafted tokens."""
         return len(self.shape) - 1
+
+    @property
+    def depth(self) -> int:
+        """The most drafted tokens that a round can keep."""
+        return max(TokenTree([0] * len(self.shape), self.shape).depths)
 
 
 def chain_shape(k: int) -> tuple[int, ...]:

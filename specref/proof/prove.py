@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -31,7 +31,6 @@ from specref.proof.rounds import (
 )
 from specref.proof.subjects import SUBJECTS, Subject, one_of, subject
 from specref.stopping import Stops
-from specref.tree import TokenTree
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """`progress(rule, done, all)`: called with the rule just worked on and how many pieces of work are done, of all."""
@@ -134,13 +133,7 @@ def _each_done(work: list[Piece], workers: int, subjects: Sequence[Subject]) -> 
             yield piece, prove_piece(piece, known[piece.subject])
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from _in_order(work, pool)
-
-
-def _in_order(work: list[Piece], pool: Executor) -> Iterator[tuple[Piece, ProofResult]]:
-    futures: list[tuple[Piece, Future[ProofResult]]] = [(piece, pool.submit(prove_piece, piece)) for piece in work]
-    for piece, future in futures:
-        yield piece, future.result()
+        yield from zip(work, pool.map(prove_piece, work))
 
 
 def prove_piece(piece: Piece, one: Subject | None = None) -> ProofResult:
@@ -212,7 +205,7 @@ def stops_for(instance: Instance, eos: Sequence[int]) -> Stops:
 
     The limit then falls inside a block as well as at the end of one.
     """
-    return Stops(max(TokenTree(instance.shape, instance.shape).depths) + 2, eos=eos)
+    return Stops(instance.depth + 2, eos=eos)
 
 
 def compare(one: Subject, instance: Instance, result: ProofResult, law: LawOfTokens, stops: Stops) -> None:
