@@ -1,7 +1,8 @@
-"""The rules that our own kernels offer, behind the calls of the torch path. They compute from logits, in float32 and fixed point.
+"""The rules that our own kernels offer, behind the calls of the torch path.
 
-So their decisions are those of the torch path except where a uniform lies within float32's rounding of an edge. Here laws go in
-as their logarithms, to compare one path with the other; an engine that has logits calls `torch.ops.specref` itself.
+Kernels compute from logits, in float32 and fixed point, so their decisions are those of the torch path except where a uniform
+lies within the rounding of an edge. Here laws go in as their logarithms, to compare one path with the other; an engine that has
+logits calls `torch.ops.specref` itself.
 """
 
 from __future__ import annotations
