@@ -15,6 +15,7 @@ def ratio(p: Sequence[Law], draft: Draft, chance: Chance) -> Verified:
 
     p `[k+1, V]`; draft.laws `[k, V]` must be the laws that the tokens were drawn from. The emitted tokens then follow the
     target's law exactly, whatever q is. Source: Leviathan et al. 2211.17192, algorithm 1; Chen et al. 2302.01318, algorithm 2.
+    (`specref.race.RacingChance` draws the residual by an exponential race instead: the same law from other numbers.)
 
     >>> from specref.chance import ReplayedChance
     >>> from specref.laws import rational

@@ -12,7 +12,18 @@ from specref import strategies
 from specref.chance import EnumeratedChance, exact_law
 from specref.draft import Draft
 from specref.laws import NO_LAW, rational, without
-from specref.proof import Subject, chosen_siblings, first_token, prove_all, subject, tree_instances
+from specref.models import TableModel
+from specref.proof import (
+    Subject,
+    chosen_siblings,
+    departure,
+    first_token,
+    law_in_two_stages,
+    prove_all,
+    random_models,
+    subject,
+    tree_instances,
+)
 from specref.proof.first_token import P
 from specref.proof.subjects import SUBJECTS, some_trees, tree_with_replacement, tree_without_replacement
 from specref.rules import Verified, rewired
@@ -28,7 +39,7 @@ from specref.rules.tree import (
     target_only,
     traversal,
 )
-from specref.tree import BadTree, TokenTree
+from specref.tree import BadTree, TokenTree, laws_without_replacement
 
 LOSSLESS = [one.name for one in SUBJECTS if one.kind == "tree" and one.claim == "lossless"]
 
@@ -126,6 +137,41 @@ def test_greedy_takes_the_longest_path_of_most_probable_tokens(tree, model) -> N
     longest = max(length for length in range(len(plain) + 1) if plain[:length] in spelled)
     assert verdict.accepted == longest
     assert (*tree.spells((0, *verdict.path)[-1]), verdict.next_token) == plain[: longest + 1]
+
+
+@pytest.mark.parametrize("rule", [recursive_rejection, traversal])
+def test_each_sibling_may_come_from_a_draft_model_of_its_own(rule) -> None:
+    """SpecInfer's boosted drafts: independent siblings, the second of each pair from another model."""
+    for family in range(9):
+        target, one = random_models(f"own {family}", 3, family)
+        other = TableModel(3, f"other {family}", "zeros")
+
+        def draw(chance, one=one, other=other):
+            tokens, laws, spelled = [0], [NO_LAW], [()]
+            for node, parent in enumerate((0, 0, 1, 1), start=1):
+                law = (other if node % 2 == 0 else one).next_law(spelled[parent])
+                tokens.append(chance.picks(law, slot=("draft", node)))
+                laws.append(law)
+                spelled.append((*spelled[parent], tokens[-1]))
+            return Draft.claimed(tokens, laws, TokenTree(tokens, [-1, 0, 0, 1, 1]))
+
+        assert departure(law_in_two_stages(draw, target, (), rule), target) is None
+
+
+@pytest.mark.parametrize("rule", [recursive_rejection, traversal])
+def test_siblings_drawn_without_replacement_have_an_order(rule) -> None:
+    """The same laws with two siblings swapped are no longer the laws that the tokens came from."""
+    q = rational([6, 1, 1])
+
+    def draw(chance, swapped: bool):
+        draft = Draft.drawn_tree(lambda _: q, 0, [-1, 0, 0], chance, replacement=False)
+        tokens = (0, *reversed(draft.tokens[1:])) if swapped else draft.tokens
+        tree = TokenTree(tokens, [-1, 0, 0])
+        return Draft.claimed(tokens, laws_without_replacement(tree, {0: q}), tree)
+
+    p = rational([1, 1, 2])
+    assert first_token(rule, partial(draw, swapped=False), shown=p).variation(p) == 0
+    assert first_token(rule, partial(draw, swapped=True), shown=p).variation(p) > Fraction(1, 20)
 
 
 # What breaks them, with its exact size.
