@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 class Reading:
     """What one pass over n tokens leaves and says.
 
-    entries `[n, *entry_shape]`: what to keep in the cache, one entry per token. scores: one row `[V]` per token, about the token
+    entries `[n, *entry_shape]`: what to keep in the cache, one entry per token. scores: one row `[V]` per token, about the one
     that follows it: float64 logits, or Fractions for an exact model (the rows that processors work on).
     """
 
@@ -146,7 +146,8 @@ class CachedTransformer:
     >>> first = read_text(model, no_entries(model), (5, 1))
     >>> first.entries.shape
     (2, 1, 2, 2, 4)
-    >>> bool(np.allclose(read_text(model, first.entries, (3,)).scores[0], read_text(model, no_entries(model), (5, 1, 3)).scores[2]))
+    >>> behind, at_once = read_text(model, first.entries, (3,)), read_text(model, no_entries(model), (5, 1, 3))
+    >>> bool(np.allclose(behind.scores[0], at_once.scores[2], atol=1e-6))
     True
 
     Raises ValueError for a model with sliding-window or other attention: their caches hold something else.
@@ -156,9 +157,7 @@ class CachedTransformer:
         config = model.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
-            raise ValueError(
-                f"the cache holds the keys and values of full attention, and {type(model).__name__} has another kind"
-            )
+            raise ValueError(f"entries are keys and values of full attention, and {type(model).__name__} has another kind")
         self.model = model.eval()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -170,11 +169,9 @@ class CachedTransformer:
         """See `CachedModel.read`. Raises BadModel if the logits are not finite."""
         cache = DynamicCache()
         if len(past):
-            layers = torch.from_numpy(np.ascontiguousarray(past)).permute(1, 2, 3, 0, 4)[
-                :, :, None
-            ]  # [L, 2, 1, heads, m, width]
+            layers = torch.from_numpy(np.ascontiguousarray(past)).permute(1, 2, 3, 0, 4)  # [layers, 2, heads, m, width]
             for layer, (keys, values) in enumerate(layers):
-                cache.update(keys, values, layer)
+                cache.update(keys[None], values[None], layer)
         seen = torch.from_numpy(np.concatenate([np.ones((len(tokens), len(past)), dtype=np.bool_), mask], axis=1))
         with torch.inference_mode():
             out = self.model(

@@ -101,8 +101,8 @@ class WithDrafter:
 class DraftModel:
     """Draws drafts from a small model that reads through its own cache, under the request's own processors.
 
-    shape: parents `[N]` of the trees to draw; None for chains. replacement: whether siblings are drawn independently. In a chain
-    the model reads each draft but the last. In a tree it reads path after path, and keeps none of them.
+    shape: parents `[N]` of the trees to draw; None for chains. replacement: whether siblings are drawn independently. Of a
+    chain the model reads each draft but the last. A tree it reads path after path, and keeps none of them.
 
     >>> from specref.chance import SampledChance
     >>> from specref.engine.models import CachedTableModel
