@@ -92,7 +92,8 @@ def _setting(name: str, value: float | Tensor, logits: Tensor, allowed: Callable
     if bool(bad.any()):
         rows = tuple(bad.nonzero()[:, 0].tolist())
         raise BadRows(f"rows {rows[:5]} of {len(bad)} hold NaN, +inf, or nothing above -inf: they cannot be truncated", rows)
-    one_each = torch.as_tensor(value, device=logits.device)
+    dtype = value.dtype if isinstance(value, Tensor) else None if isinstance(value, int) else logits.dtype
+    one_each = torch.as_tensor(value, dtype=dtype, device=logits.device)
     if not (one_each.dim() == 0 or one_each.shape == logits.shape[:-1]):
         raise ValueError(f"{name} must be one number, or one per row {list(logits.shape[:-1])}; got {list(one_each.shape)}")
     wrong = ~allowed(one_each)

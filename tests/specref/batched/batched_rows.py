@@ -48,7 +48,7 @@ def random_laws(rng: np.random.Generator, rows: int, V: int) -> Array:
 
 
 def random_drafts_for(rng: np.random.Generator, p: Array) -> Array:
-    """A draft law for each row of p `[rows, V]`: p itself, p give or take an ulp, disjoint, upside down, mixed, or unrelated."""
+    """A draft law for each row of p `[rows, V]`: p itself, p but for an ulp, disjoint, upside down, mixed or unrelated."""
     rows, V = p.shape
     unrelated = random_laws(rng, rows, V)
     nearly = p * (1 + rng.integers(-1, 2, (rows, V)) * 2.0**-52)
