@@ -4,7 +4,7 @@
 
 prints the tables and writes reports/studies/null_streams.md. Engines are simulated: our logits plus Gaussian noise of
 deviation sigma, then truncated by a plain implementation of the filters that shares nothing with `kept_sets`. Every stream
-is looked at after every token. GREEDY is judged under eight noise models, light and heavy tailed.
+is looked at after every token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from scipy.special import softmax
 
 from conformance.statistics.evidence import Floats, Ints
-from conformance.statistics.greedy import GAPS, earlier, first_gaps, paired_greedy
 from conformance.statistics.kept_sets import Filter, Mask, MinP, Temperature, TopK, TopP, outside
 from conformance.statistics.truncation import OUTLIER_RATE, TruncationBets
 from conformance.studies.report import table, write
@@ -150,79 +149,6 @@ def fault_row(fault: str, sigma: float, repeats: int, tokens: int, rng: np.rando
     return found
 
 
-NOISE_MODELS: dict[str, Callable[[int, np.random.Generator], Floats]] = {
-    "Gaussian": lambda n, rng: np.full(n, 0.03),
-    "lognormal scale, s = .5": lambda n, rng: 0.03 * np.exp(0.5 * rng.standard_normal(n)),
-    "lognormal scale, s = 1": lambda n, rng: 0.03 * np.exp(rng.standard_normal(n)),
-    "lognormal scale, s = 1.5": lambda n, rng: 0.03 * np.exp(1.5 * rng.standard_normal(n)),
-    "Student t3": lambda n, rng: 0.03 / np.sqrt(rng.chisquare(3, n) / 3),
-    "rare jumps of scale 1 at 1e-3": lambda n, rng: np.where(rng.random(n) < 1e-3, 1.0, 0.03),
-    "rare jumps of scale 1 at 1e-4": lambda n, rng: np.where(rng.random(n) < 1e-4, 1.0, 0.03),
-    "rare jumps of scale 1 at 1e-5": lambda n, rng: np.where(rng.random(n) < 1e-5, 1.0, 0.03),
-}
-"""Deviation of the logit error at each of n positions: the table of statistics on greedy decoding in low precision."""
-
-PROMPT_TOKENS = 500
-
-
-def greedy_arm(model: str, prompts: int, chances: int, wrong: float, rng: np.random.Generator) -> Floats:
-    """First gross gaps `[prompts, 5]` of one arm: flips of near-ties, with `chances` noise draws, and wrong tokens.
-
-    The reference's top-two gap is exponential, of mean 1.2 or 5 with equal odds; a flip emits the second token, at that gap. A
-    wrong token lies an exponential of mean 3 below the top.
-    """
-    n = prompts * PROMPT_TOKENS
-    gaps = rng.exponential(1.0, n) * np.where(rng.random(n) < 0.5, 1.2, 5.0)
-    scale = NOISE_MODELS[model](n, rng)
-    error = np.sqrt(2) * scale * np.max([rng.standard_normal(n) for _ in range(chances)], axis=0)
-    emitted = np.where(error > gaps, gaps, 0.0)
-    if wrong:
-        hit = np.flatnonzero(rng.random(n) < wrong)
-        emitted[hit] = rng.exponential(3.0, len(hit))
-    return first_gaps(emitted, np.arange(n) // PROMPT_TOKENS, prompts)
-
-
-@dataclass(frozen=True)
-class GreedyRow:
-    """GREEDY under one noise model: alarms of correct engines, and tokens per arm that wrong tokens at 1e-3 need."""
-
-    model: str
-    runs: int
-    alarms: int
-    doubled_alarms: int
-    largest: float
-    found: float
-
-
-def greedy_row(model: str, runs: int, tokens: int, rng: np.random.Generator) -> GreedyRow:
-    """`runs` pairs of arms of `tokens` each, with equal noise and with twice the flips under speculation, then with faults."""
-    prompts = tokens // PROMPT_TOKENS
-    values: dict[int, list[float]] = {1: [], 2: []}
-    for chances, log_e in values.items():
-        for _ in range(runs):
-            account = paired_greedy()
-            account.add(*earlier(greedy_arm(model, prompts, chances, 0.0, rng), greedy_arm(model, prompts, 1, 0.0, rng)))
-            log_e.append(account.log_e)
-    needed = []
-    for _ in range(max(9, runs // 5)):
-        account = paired_greedy()
-        while account.log_e < -np.log(ALPHA) and account.units * PROMPT_TOKENS < 5_000_000:
-            account.add(*earlier(greedy_arm(model, 10, 1, 1e-3, rng), greedy_arm(model, 10, 1, 0.0, rng)))
-        needed.append(account.units * PROMPT_TOKENS if account.log_e >= -np.log(ALPHA) else np.inf)
-    alarms = [int((np.array(log_e) >= -np.log(ALPHA)).sum()) for log_e in values.values()]
-    largest = max(max(log_e) for log_e in values.values())
-    return GreedyRow(model, runs, alarms[0], alarms[1], largest, float(np.median(needed)))
-
-
-def greedy_rows(runs: int, tokens: int, seed: int, say: Callable[[str], None]) -> list[GreedyRow]:
-    """All noise models, each with numbers of its own."""
-    rows = []
-    for number, model in enumerate(NOISE_MODELS):
-        rows.append(greedy_row(model, runs, tokens, np.random.default_rng([seed, number])))
-        say(f"GREEDY {rows[-1]}")
-    return rows
-
-
 def short(n: float) -> str:
     """A count of samples for a table: three digits, or a dash for never."""
     return f"{n:,.0f}" if np.isfinite(n) else "-"
@@ -231,13 +157,13 @@ def short(n: float) -> str:
 def main() -> None:
     """Run the study and write its report."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--long", action="store_true", help="200 streams of 1e5; 200 GREEDY runs of 1e6")
+    arguments.add_argument("--long", action="store_true", help="200 streams of 1e5 tokens instead of 10 of 2e4")
     arguments.add_argument("--seed", type=int, default=None, help="by default fresh, and printed in the report")
     arguments.add_argument("--folder", type=Path, default=Path("reports/studies"))
     given = arguments.parse_args()
     seed = given.seed if given.seed is not None else int(np.random.SeedSequence().entropy) % 2**32  # type: ignore[arg-type]
     rng = np.random.default_rng(seed)
-    streams, tokens, runs, greedy_tokens = (200, 100_000, 200, 1_000_000) if given.long else (10, 20_000, 10, 100_000)
+    streams, tokens = (200, 100_000) if given.long else (10, 20_000)
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -257,19 +183,6 @@ def main() -> None:
         say(f"fault {rows[-1]}")
     seen = table(["fault under top-p .9", "sigma 1e-6", "sigma 1e-5", "sigma .02"], rows)
     say(seen)
-    greedy = greedy_rows(runs, greedy_tokens, seed, say)
-    noise = table(
-        [
-            "noise on logits",
-            "runs",
-            "alarms, equal noise",
-            "alarms, twice the flips",
-            "largest ln e",
-            "wrong at 1e-3",
-        ],
-        [(g.model, g.runs, g.alarms, g.doubled_alarms, f"{g.largest:.1f}", short(g.found)) for g in greedy],
-    )
-    say(noise)
     command = "python -m conformance.studies.null_streams" + " --long" * given.long + f" --seed {seed}"
     sections = [
         f"Correct engines: V = {V}, streams of {tokens:,} tokens looked at after every token, alarm at e >= 1e6 "
@@ -277,10 +190,6 @@ def main() -> None:
         nulls,
         "Faults through the same tolerance: median tokens to an alarm at 1e-6 (a dash: not within 100,000).",
         seen,
-        f"GREEDY in low precision: pairs of prompts of {PROMPT_TOKENS} tokens, {greedy_tokens:,} tokens per arm and run; which "
-        f"arm is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: median "
-        "tokens per arm until wrong tokens at a rate of 1e-3 are found.",
-        noise,
     ]
     path = given.folder / "null_streams.md"
     write(path, "Null streams", command, sections)

@@ -211,8 +211,8 @@ def main() -> None:
     sections = [
         f"Median steps until each check alone convicts at 1e-6, of {STEPS:,}: {laws.name}, acceptance {laws.acceptance:.2f}, "
         "ratio rule, p and q injected. A dash: not in the median run. The earlier best figures are of experiments on the "
-        "same instance. Support rules: the median that their measured rate implies; the earlier figures (8, 5, 5) are medians of "
-        "five runs of the same rules, whose exact medians are 5, 5 and 8.",
+        "same instance. Support rules: the median that their measured rate implies; the earlier figures (8, 5, 5) are "
+        "medians of five runs of the same rules, whose exact medians are 5, 5 and 8.",
         shown,
     ]
     path = given.folder / "step_log.md"

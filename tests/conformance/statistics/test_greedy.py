@@ -23,7 +23,7 @@ from conformance.statistics.greedy import (
     smallest_detectable_wrong_token_rate,
 )
 from conformance.statistics.tolerance import measured_tolerance
-from conformance.studies.null_streams import NOISE_MODELS, PROMPT_TOKENS, greedy_arm, greedy_row
+from conformance.studies.greedy_noise import NOISE_MODELS, PROMPT_TOKENS, greedy_arm, greedy_row
 
 FLIPS = np.array([120, 40, 10, 2, 0.2]) / 1e6
 """A noisy bf16 engine: lawful flips per token beyond each gap."""
