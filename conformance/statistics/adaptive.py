@@ -1,7 +1,8 @@
 """Which contexts to sample next: those in which the bets that hold the wealth grow fastest.
 
-The choice for the next round depends on earlier rounds only, so it is predictable and every bet stays fair. A fifth of
-each round is spread over all contexts, lest a fault that no bet names yet hide where nobody looks.
+The choice for the next round depends on earlier rounds only, so it is predictable and every bet stays fair. A tenth of
+each round is spread over all contexts, lest a fault that no bet names yet hide where nobody looks (a fifth would cap the
+gain on temperature, whose growth differs little between contexts, at 1.57).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from scipy.special import softmax
 from conformance.statistics.bank import FaultBank
 from conformance.statistics.evidence import Floats, Ints, WrongUse
 
-EXPLORE = 0.2
+EXPLORE = 0.1
 
 
 def growth_rates(bank: FaultBank, p: Floats, q: Floats | None) -> Floats:
@@ -30,8 +31,8 @@ def growth_rates(bank: FaultBank, p: Floats, q: Floats | None) -> Floats:
 def next_contexts(bank: FaultBank, log_wealth: Floats, rates: Floats, size: int, rng: np.random.Generator) -> Ints:
     """Contexts ``[size]`` for the next round, from each bet's log wealth over all earlier rounds.
 
-    The best context under the posterior over bets gets four fifths of the round. Before any evidence the posterior
-    is the bank's prior. ``rng`` is the planner's own and never the engine's.
+    Nine tenths of the round go to the context with the largest growth under the posterior over bets (the bank's prior
+    before any evidence). ``rng`` is the planner's own and never the engine's.
     """
     if size < 1:
         raise WrongUse(f"a round of {size} requests; at least one is needed")
