@@ -1,0 +1,145 @@
+"""Random schedules: requests of all kinds come, are skipped, pre-empted, cancelled; after every step the invariants are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from specref.engine import Engine, RequestState, Speculation
+from specref.models import Tokens
+from specref.processors import SamplingSettings
+
+from .invariants import books_balance, check, published_pages_hold_what_their_names_say, same_as_alone
+from .subjects import EOS, GREEDY, SPECULATIONS, TARGET, VOCABULARY
+
+LONGEST_PROMPT, MOST_TOKENS, MOST_NODES = 10, 9, 5
+TOKENS = st.integers(0, VOCABULARY - 1)
+
+
+@st.composite
+def sampling(draw: Callable[..., Any], greedy: bool) -> SamplingSettings:
+    most = draw(st.integers(1, MOST_TOKENS))
+    eos = draw(st.sampled_from([(), (EOS,), (EOS, 0)]))
+    return SamplingSettings(
+        max_tokens=most,
+        temperature=0 if greedy else draw(st.sampled_from([1.0, 0.7, 2.0, 0])),
+        top_k=draw(st.sampled_from([None, 3])),
+        presence_penalty=draw(st.sampled_from([0.0, 1.5])),
+        frequency_penalty=draw(st.sampled_from([0.0, 0.8])),
+        logit_bias=draw(st.sampled_from([{}, {1: 1.0}])),
+        min_tokens=draw(st.integers(0, most)) if eos else 0,
+        eos=eos,
+        stop_sequences=draw(st.sampled_from([(), ((1, 2),), ((0, 0), (2,))])),
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+@cache
+def alone(engine_type: type[Engine], prompt: Tokens, asked: SamplingSettings, speculation: Speculation) -> RequestState:
+    """The request in an engine of its own, with all the memory and chunk that it could want."""
+    engine = engine_type(TARGET, chunk=LONGEST_PROMPT)
+    number = engine.submit(prompt, asked, speculation)
+    engine.run()
+    return engine.state(number)
+
+
+class Schedules(RuleBasedStateMachine):
+    engine_type: ClassVar[type[Engine]] = Engine
+    speculations: ClassVar[Mapping[str, Speculation]] = SPECULATIONS
+
+    @initialize(page_size=st.integers(1, 3), spare=st.integers(0, 9), batch=st.integers(1, 3), chunk=st.integers(1, 5))
+    def start(self, page_size: int, spare: int, batch: int, chunk: int) -> None:
+        enough_for_one = -(-(LONGEST_PROMPT + MOST_TOKENS + MOST_NODES) // page_size) + 1
+        pages = enough_for_one + spare
+        self.engine = self.engine_type(TARGET, pages=pages, page_size=page_size, batch=batch, chunk=chunk)
+        self.checked: dict[int, int] = {}  # request -> its rounds that were checked
+        self.texts: dict[int, Tokens] = {}  # request -> what it has committed
+
+    def one_of(self, data: st.DataObject) -> int:
+        return data.draw(st.sampled_from(self.living()), label="request")
+
+    def living(self) -> list[int]:
+        return [number for number, request in self.engine.requests.items() if not request.ended]
+
+    @precondition(lambda self: len(self.living()) < 4)
+    @rule(name=st.sampled_from(sorted(SPECULATIONS)), more=st.lists(TOKENS, min_size=1, max_size=7), data=st.data())
+    def submit(self, name: str, more: list[int], data: st.DataObject) -> None:
+        known = data.draw(st.sampled_from([(), *self.texts.values()]), label="known text")
+        prompt = (*known[: data.draw(st.integers(0, len(known)), label="of it")], *more)[:LONGEST_PROMPT]
+        asked = data.draw(sampling(name in GREEDY), label="settings")
+        number = self.engine.submit(prompt, asked, self.speculations[name])
+        self.checked[number], self.texts[number] = 0, prompt
+
+    @precondition(lambda self: self.living())
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        """A step from which requests may be missing, from its start or after they have drafted."""
+        number = data.draw(st.sampled_from([None, *self.living()]), label="skipped")
+        if number is not None:
+            self.engine.skip(number)
+        number = data.draw(st.sampled_from([None, *self.living()]), label="withdrawn")
+        if number is not None:
+            self.engine.withdraw(number)
+        self.checked_step()
+
+    @precondition(lambda self: self.living())
+    @rule(times=st.integers(2, 6))
+    def steps(self, times: int) -> None:
+        for _ in range(times):
+            self.checked_step()
+
+    @precondition(lambda self: self.living())
+    @rule(data=st.data())
+    def preempt(self, data: st.DataObject) -> None:
+        self.engine.preempt(self.one_of(data))
+        self.check_memory()
+
+    @precondition(lambda self: self.living())
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.engine.cancel(self.one_of(data))
+        self.check_memory()
+
+    @precondition(lambda self: self.living())
+    @rule()
+    def finish(self) -> None:
+        """Everything ends, and not later than by one prefill and one round per step and request."""
+        for _ in range(4 * len(self.living()) * (LONGEST_PROMPT + MOST_TOKENS)):
+            if not self.living():
+                return
+            self.checked_step()
+        raise AssertionError(f"requests {self.living()} do not end")
+
+    def checked_step(self) -> None:
+        for state in self.engine.step():
+            number = state.number
+            self.texts[number] = state.committed
+            check(state, since=self.checked[number])
+            self.checked[number] = len(state.rounds)
+            same_as_alone(state, alone(self.engine_type, state.prompt, state.settings, state.speculation))
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        books_balance(self.engine)
+        published_pages_hold_what_their_names_say(self.engine, self.texts.values())
+
+
+def run(machine: type[Schedules], examples: int, steps: int = 10, shrink: bool = False) -> None:
+    """Drive the machine through fresh random schedules; with `shrink` a failure is reported for the smallest that shows it."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
