@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -226,18 +225,17 @@ def candidates(heads: MedusaHeads, target: TreeTarget, context: Tokens, top_k: i
 def best_choices(accuracy: Sequence[Sequence[float]], nodes: int) -> list[tuple[int, ...]]:
     """The `nodes` choices that accept most tokens if heads are right independently: those likeliest to be right as a whole.
 
-    accuracy `[heads, ranks]`, falling along the ranks: how often the token of that rank of head i is right. A choice is right
-    if all its ranks are; a parent is never less likely than its child, so the likeliest choices make a tree. Source: Cai et al.
-    2401.10774, section 2.3.3.
+    accuracy `[heads, ranks]`: how often the token of that rank of head i is right. A choice is right if all its ranks are; a
+    parent is never less likely than its child, so the likeliest choices make a tree. Source: Cai et al. 2401.10774, 2.3.3.
 
     >>> best_choices([[0.6, 0.2], [0.5, 0.1]], nodes=4)
     [(0,), (0, 0), (1,), (1, 0)]
 
-    Raises ValueError for accuracies that rise along the ranks.
+    Raises ValueError for an accuracy outside [0, 1].
     """
     for head, row in enumerate(accuracy, start=1):
-        if any(later > earlier for earlier, later in pairwise(row)):
-            raise ValueError(f"the accuracy of head {head} rises along its ranks: {list(row)}; sort its tokens by accuracy")
+        if not all(0 <= right <= 1 for right in row):
+            raise ValueError(f"the accuracies of head {head} are {list(row)}; each must lie between 0 and 1")
     level: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
     found: list[tuple[float, tuple[int, ...]]] = []
     for row in accuracy:

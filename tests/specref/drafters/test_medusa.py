@@ -167,7 +167,7 @@ def test_training_makes_the_heads_right_more_often():
 def test_best_choices_are_the_best_tree():
     """Against every tree of that many nodes, by the mean number of tokens that a round emits."""
     rng = np.random.default_rng()
-    accuracy = [sorted(rng.dirichlet(np.ones(3))[:2], reverse=True) for _ in range(2)]
+    accuracy = [rng.dirichlet(np.ones(3))[:2] for _ in range(2)]
     every = [(0,), (1,), *itertools.product(range(2), repeat=2)]
     closed = [
         set(chosen)
@@ -224,8 +224,8 @@ def test_edges():
         MedusaTreeDrafter(heads, target, [(0,), (1, 0)])
     with pytest.raises(ValueError, match=r"layer 1, not layers \(0,\)"):
         MedusaDrafter(heads, TreeTarget(model, layers=[0]))
-    with pytest.raises(ValueError, match="the accuracy of head 2 rises"):
-        best_choices([[0.5, 0.2], [0.1, 0.2]], 3)
+    with pytest.raises(ValueError, match="the accuracies of head 2 are"):
+        best_choices([[0.5, 0.2], [0.1, 1.2]], 3)
     with pytest.raises(ValueError, match="depth is 0"):
         generate_with_trees(target, tree, sequential_one_hot, (1,), depth=0, stops=Stops(3), chance=SampledChance(0))
     with pytest.raises(ValueError, match="the prompt is empty"):

@@ -93,8 +93,8 @@ def test_a_net_that_is_not_shifted_by_one_place_is_accepted_less(family):
         with torch.no_grad():
             (guesses,) = family.eagle.unrolled(features, tokens, steps=1)
             q = family.eagle.logits(guesses).double().softmax(-1)
-        p = read.logits[:, 1:].double().softmax(-1)[:, : q.shape[1]]
-        return torch.minimum(p, q).sum(-1)[real[:, : q.shape[1]]].mean().item()
+        p = read.logits[:, 1:-1].double().softmax(-1)
+        return torch.minimum(p, q[:, : p.shape[1]]).sum(-1)[real].mean().item()
 
     right = acceptance(features, family.written)
     wrong = acceptance(features[:, 1:], family.written[:, :-1])  # pairs (f_(i+1), t_(i+1))
