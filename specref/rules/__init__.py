@@ -49,4 +49,8 @@ def rewired(rule: Callable[..., Any], **helpers: Any) -> Callable[..., Any]:
             called = ", ".join(sorted(rule.__code__.co_names))
             raise NameError(f"{rule.__name__} does not call {name}; it calls {called}")
     name = f"{rule.__name__} with other {', '.join(helpers)}"
-    return FunctionType(rule.__code__, {**rule.__globals__, **helpers}, name, rule.__defaults__, rule.__closure__)
+    names = {**rule.__globals__, **helpers}
+    changed = FunctionType(rule.__code__, names, name, rule.__defaults__, rule.__closure__)
+    if names.get(rule.__name__) is rule:
+        names[rule.__name__] = changed  # a function that calls itself goes on as the changed one
+    return changed
