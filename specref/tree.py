@@ -141,7 +141,11 @@ class TokenTree:
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """The nodes without children, in order."""
+        """The nodes without children, in order.
+
+        >>> TokenTree([7, 1, 2, 3], parents=[-1, 0, 0, 1]).leaves
+        (2, 3)
+        """
         return tuple(node for node in range(len(self)) if not self._children[node])
 
     @property
@@ -199,6 +203,8 @@ class TokenTree:
         >>> TokenTree([7, 1, 2, 3], parents=[-1, 0, 0, 1]).longest_accepted([True, False, True, True])
         (2,)
         """
+        if len(accepted) != len(self):
+            raise BadTree(f"one verdict per node: got {len(accepted)} for {len(self)} nodes")
         length = [0] * len(self)  # of the accepted path that ends at a node; -1 where it is broken
         for node, parent in enumerate(self.parents[1:], start=1):
             length[node] = length[parent] + 1 if accepted[node] and length[parent] >= 0 else -1

@@ -121,7 +121,11 @@ class Piece:
 
 
 def pieces(one: Subject, scale: float, seed: int, stride: int = 4) -> list[Piece]:
-    """The work for one subject, in `stride` pieces of about equal length."""
+    """The work for one subject, in `stride` pieces of about equal length.
+
+    >>> [piece.models for piece in pieces(subject("ratio"), scale=0.5, seed=0)]
+    [108, 108, 108, 108]
+    """
     models = max(1, math.ceil(MODELS[one.kind] * scale))
     return [Piece(one.name, seed, models, first, stride) for first in range(stride)]
 
@@ -141,6 +145,9 @@ def prove_piece(piece: Piece, one: Subject | None = None) -> ProofResult:
 
     Chains and trees of up to 4 nodes are enumerated whole on models that remember every token; for larger trees, whose drafts
     are many, the laws of their rounds are put together.
+
+    >>> prove_piece(Piece("ratio", seed=0, models=8, first=1, stride=4)).models
+    2
     """
     one = one or subject(piece.subject)
     result = ProofResult(one.name, one.kind, one.claim)
@@ -164,6 +171,11 @@ def by_one_round(one: Subject, instance: Instance, result: ProofResult, eos: Seq
     """Prove `one` on models that remember one token, by a round after every context; add what was found.
 
     A tree's rounds do not depend on the room that is left, so their laws are then put together to whole generations.
+
+    >>> result = ProofResult("ratio", "chain", "lossless")
+    >>> by_one_round(subject("ratio"), next(chain_instances(1)), result, eos=())
+    >>> result.rounds, result.equal                                         # after (), (0,) and (1,)
+    (3, True)
     """
     follows = one.follows(instance.target)
     laws: dict[Tokens, LawOfTokens] = {}
@@ -174,18 +186,24 @@ def by_one_round(one: Subject, instance: Instance, result: ProofResult, eos: Seq
             try:
                 law = laws[context] = law_in_two_stages(draw, instance.target, context, one.rule)
             except REFUSALS:
-                departs(one, instance, result, Fraction(1))
+                _departs(one, instance, result, Fraction(1))
                 return
             if departure(law, follows, context) is not None:
-                departs(one, instance, result, variation_of_round(law, follows, context))
+                _departs(one, instance, result, variation_of_round(law, follows, context))
     if one.kind == "tree":
         stops = stops_for(instance, eos)
         generation = law_of_repeated_rounds(lambda context: laws[context[-1:]], stops)
-        compare(one, instance, result, generation, stops)
+        _compare(one, instance, result, generation, stops)
 
 
 def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Sequence[int]) -> None:
-    """Prove `one` on models that remember every token, by enumerating whole generations; add what was found."""
+    """Prove `one` on models that remember every token, by enumerating whole generations; add what was found.
+
+    >>> result = ProofResult("ratio", "chain", "lossless")
+    >>> by_generation(subject("ratio"), next(chain_instances(1, memory=None)), result, eos=(0,))
+    >>> result.generations, result.equal
+    (1, True)
+    """
 
     def one_round(context: Tokens, room: int, chance: Chance) -> Tokens:
         draft = one_of(one.drafting(instance, context, room), instance.seed, context)(chance)
@@ -195,28 +213,31 @@ def by_generation(one: Subject, instance: Instance, result: ProofResult, eos: Se
     try:
         law = law_of_generation(one_round, stops)
     except REFUSALS:
-        departs(one, instance, result, Fraction(1))
+        _departs(one, instance, result, Fraction(1))
         return
-    compare(one, instance, result, law, stops)
+    _compare(one, instance, result, law, stops)
 
 
 def stops_for(instance: Instance, eos: Sequence[int]) -> Stops:
     """One token more than a round can emit, so that every generation takes two rounds or more unless `eos` ends it.
 
     The limit then falls inside a block as well as at the end of one.
+
+    >>> stops_for(EXAMPLE, eos=())
+    Stops(3, eos=(), sequences=(), min_tokens=0)
     """
     return Stops(instance.depth + 2, eos=eos)
 
 
-def compare(one: Subject, instance: Instance, result: ProofResult, law: LawOfTokens, stops: Stops) -> None:
+def _compare(one: Subject, instance: Instance, result: ProofResult, law: LawOfTokens, stops: Stops) -> None:
     """Compare the law of a generation with plain sampling from the target; add what was found."""
     wanted = sequence_law(one.follows(instance.target), (), stops.max_tokens, stops.eos)
     result.generations += 1
     if law != wanted:
-        departs(one, instance, result, Fraction(total_variation(law, wanted)))
+        _departs(one, instance, result, Fraction(total_variation(law, wanted)))
 
 
-def departs(one: Subject, instance: Instance, result: ProofResult, variation: Fraction) -> None:
+def _departs(one: Subject, instance: Instance, result: ProofResult, variation: Fraction) -> None:
     """Note a total variation that is not 0; for a rule claimed lossless, find the smallest counterexample once."""
     result.total_variation = max(result.total_variation, variation)
     if one.claim == "lossless" and result.counterexample is None:

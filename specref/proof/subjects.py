@@ -69,42 +69,87 @@ class PlainGreedy:
 
 
 def drawn_chain(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """k tokens (fewer where less room is left) drawn from the draft model in turn."""
+    """k tokens (fewer where less room is left) drawn from the draft model in turn.
+
+    >>> from specref.chance import exact_law
+    >>> from specref.proof.instances import EXAMPLE
+    >>> [draw] = drawn_chain(EXAMPLE, (), room=4)
+    >>> sorted((draft.tokens, str(probability)) for draft, probability in exact_law(draw).items())
+    [((0,), '1/5'), ((1,), '1/2'), ((2,), '3/10')]
+    """
     next_law = partial(_after, instance.drafter, context)
     return [partial(Draft.drawn, next_law, min(instance.k, room - 1))]
 
 
 def drawn_until_unlikely(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """As `drawn_chain`, but the draft ends after a token that was less likely than 1/2: that token is kept (lawful)."""
+    """As `drawn_chain`, but the draft ends after a token that was less likely than 1/2: that token is kept (lawful).
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.proof.instances import EXAMPLE, Instance
+    >>> longer = Instance(EXAMPLE.target, EXAMPLE.drafter, (-1, 0, 1), seed="two")
+    >>> [draw] = drawn_until_unlikely(longer, (), room=4)
+    >>> {len(draw(SampledChance(seed)).tokens) for seed in range(9)}
+    {1, 2}
+    """
     next_law = partial(_after, instance.drafter, context)
     return [lambda chance: Draft.drawn(next_law, min(instance.k, room - 1), chance, stop=lambda x, q: 2 * q[x] < 1)]
 
 
 def every_chain(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """Every chain of k tokens (fewer where less room is left), chosen."""
+    """Every chain of k tokens (fewer where less room is left), chosen.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.proof.instances import EXAMPLE
+    >>> [draw(SampledChance(0)).tokens for draw in every_chain(EXAMPLE, (), room=4)]
+    [(0,), (1,), (2,)]
+    """
     tokens = itertools.product(range(instance.target.vocabulary), repeat=min(instance.k, room - 1))
     return [partial(_the_same, Draft.chosen(chosen)) for chosen in tokens]
 
 
 def tree_with_replacement(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """A tree whose siblings are drawn independently from one law."""
+    """A tree whose siblings are drawn independently from one law.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.proof.instances import EXAMPLE
+    >>> [draw] = tree_with_replacement(EXAMPLE, (1,), room=4)
+    >>> draw(SampledChance(0)).tree.parents
+    (-1, 0)
+    """
     next_law = partial(_after, instance.drafter, context)
     return [partial(Draft.drawn_tree, next_law, _root(context), instance.shape, replacement=True)]
 
 
 def tree_without_replacement(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """A tree each of whose nodes is drawn from what its elder siblings left."""
+    """A tree each of whose nodes is drawn from what its elder siblings left.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.proof.instances import EXAMPLE
+    >>> [draw] = tree_without_replacement(EXAMPLE, (1,), room=4)
+    >>> draw(SampledChance(0)).tree.parents
+    (-1, 0)
+    """
     next_law = partial(_after, instance.drafter, context)
     return [partial(Draft.drawn_tree, next_law, _root(context), instance.shape, replacement=False)]
 
 
 def some_trees(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """Trees of tokens chosen at random, siblings with one token among them."""
+    """Trees of tokens chosen at random, siblings with one token among them.
+
+    >>> from specref.proof.instances import EXAMPLE
+    >>> len(some_trees(EXAMPLE, (), room=4))
+    24
+    """
     return [partial(_the_same, draft) for draft in _chosen_trees(instance, context, distinct=False)]
 
 
 def some_distinct_trees(instance: Instance, context: Tokens, room: int) -> Sequence[Draw]:
-    """Trees of tokens chosen at random, siblings all different; where siblings outnumber the tokens, some are left out."""
+    """Trees of tokens chosen at random, siblings all different; where siblings outnumber the tokens, some are left out.
+
+    >>> from specref.proof.instances import EXAMPLE
+    >>> len(some_distinct_trees(EXAMPLE, (), room=4))
+    24
+    """
     return [partial(_the_same, draft) for draft in _chosen_trees(instance, context, distinct=True)]
 
 
@@ -131,7 +176,12 @@ def _root(context: Tokens) -> int:
 
 
 def one_of(draws: Sequence[Draw], *key: object) -> Draw:
-    """One of the ways to draft, found from `key` alone: what a deterministic drafter does."""
+    """One of the ways to draft, found from `key` alone: what a deterministic drafter does.
+
+    >>> draws = [lambda chance: Draft.chosen([0]), lambda chance: Draft.chosen([1])]
+    >>> one_of(draws, "seed", (1, 2)) is one_of(draws, "seed", (1, 2))
+    True
+    """
     return draws[random.Random(repr(key)).randrange(len(draws))]
 
 

@@ -206,6 +206,14 @@ def keep_below(node: int, weights: Law, odds: Odds, p: Sequence[Law], draft: Dra
     odds: P, the probability to keep the path to `node`, as kept / of. weights `[V]`: what is left of the target's law after it,
     scaled to sum to `kept`. A rejected child with law q leaves rest = max(weights - of q, 0), and P becomes the h of block
     verification, Z / (Z + of - kept) with Z = sum(rest). At the root P is 1 throughout, so something is always left.
+
+    >>> from specref.chance import ReplayedChance
+    >>> from specref.laws import NO_LAW, rational
+    >>> tree = TokenTree([7, 0], parents=[-1, 0])
+    >>> p, q = rational([1, 3]), rational([1, 1])
+    >>> draft = Draft.claimed(tree.tokens, [NO_LAW, q], tree)
+    >>> keep_below(0, p, (1, 1), [p, p], draft, ReplayedChance({("accept", 1): 0.6}))            # p/q = 1/2 rejects
+    (0, array([0, Fraction(1, 4)], dtype=object))
     """
     for child in tree_of(draft).children(node):
         kept, of = odds
@@ -222,7 +230,15 @@ def keep_below(node: int, weights: Law, odds: Odds, p: Sequence[Law], draft: Dra
 
 
 def walk(p: Sequence[Law], draft: Draft, chance: Chance, first: First) -> Verified:
-    """From the root down: `first(children, p at the node, draft, chance)` takes a child or none, until none is taken."""
+    """From the root down: `first(children, p at the node, draft, chance)` takes a child or none, until none is taken.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.laws import rational
+    >>> tree = TokenTree([7, 0, 1], parents=[-1, 0, 1])
+    >>> the_eldest = lambda children, r, draft, chance: (children[0], r) if children else (None, r)
+    >>> walk([rational([0, 1])] * 3, Draft.chosen(tree.tokens, tree), SampledChance(0), the_eldest)
+    Verified(accepted=2, next_token=1, path=(1, 2))
+    """
     tree = tree_of(draft)
     path: tuple[int, ...] = ()
     node = 0
@@ -234,7 +250,12 @@ def walk(p: Sequence[Law], draft: Draft, chance: Chance, first: First) -> Verifi
 
 
 def tree_of(draft: Draft) -> TokenTree:
-    """The draft's tree. Raises BadTree if it is a chain of tokens without one."""
+    """The draft's tree. Raises BadTree if it is a chain of tokens without one.
+
+    >>> tree_of(Draft.chosen([0, 1]))
+    Traceback (most recent call last):
+    specref.tree.BadTree: a tree rule needs a draft with a tree, got the chain (0, 1); use TokenTree.chain for one
+    """
     if draft.tree is None:
         raise BadTree(f"a tree rule needs a draft with a tree, got the chain {draft.tokens}; use TokenTree.chain for one")
     return draft.tree
