@@ -26,6 +26,7 @@ from conformance.statistics import (
 from conformance.statistics.adaptive import growth_rates, next_contexts
 from conformance.statistics.fixed_laws import FixedLaws
 from conformance.statistics.planning import tokens_by_markov
+from conformance.statistics.simulated import assert_no_shape, samples_needed_for_shape, smallest_detectable_shape
 from conformance.statistics.trios import (
     assert_chi_square,
     assert_follows_law,
@@ -301,3 +302,19 @@ def test_independence_trio():
     with pytest.raises(AssertionError, match="log10 E"):
         assert_independent(pairs, 1e-6)
     assert assert_independent(rng.random((n, 2)), 1e-6) < 6
+
+
+def test_omnibus_trio():
+    rng = np.random.default_rng(0)
+    n = int(samples_needed_for_shape(LEAKING, P, Q, 1e-6, 1e-2, rng, runs=100))
+    missed = 0
+    for _ in range(20):
+        try:
+            assert_no_shape(rng.multinomial(n, LEAKING)[None], P, Q, 1e-6, rng)
+            missed += 1
+        except AssertionError:
+            pass
+    assert binom.sf(missed - 1, 20, 0.05) > 1e-6
+    assert assert_no_shape(rng.multinomial(n, P, size=3), P, Q, 1e-6, rng) < 6
+    size = smallest_detectable_shape(lambda s: (1 - s) * P + s * Q, n, P, Q, 1e-6, 1e-2, rng, runs=50)
+    assert size == pytest.approx(0.5, rel=0.1)
