@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     for title, found in (
         (
             "Streams: every check of a simulated engine, 160 requests of 8 tokens",
-            null_runs.from_streams(2_000 if options.long else 60, rng),
+            null_runs.from_streams(600 if options.long else 40, rng),
         ),
         (
             "Rank p-value of chi-square, B = 199 fresh null tables",
