@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from conformance.audit import audit_engine
+from conformance.audit import Watcher, audit_engine
+from conformance.checks.law import can_catch
 from conformance.engines import BY_NAME, REGISTRY, Registered
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
 from conformance.harness import EngineProcess
 from conformance.levels import AuditSettings
 from conformance.problems import UsageProblem
+from conformance.progress import watching
 from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
@@ -42,12 +43,15 @@ def run_audits(
     chosen = [BY_NAME[name] for name in names] or list(REGISTRY)
     subject = read_subject(models)
     _print_plan(chosen, subject, settings, console)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
     reports = []
-    with _progress(console) as progress:
+    with watching(console) as watcher:
         for entry in chosen:
             if entry.importable:
-                reports.append(_audit(entry, models, subject, settings, folder, progress))
+                reports.append(_audit(entry, models, subject, settings, folder, watcher))
             else:
                 reports.append(_not_installed(entry, subject, settings))
     reports = mark_expected(reports, known)
@@ -68,14 +72,14 @@ def _models(target: Path | None, draft: Path | None) -> Models:
 
 
 def _audit(
-    entry: Registered, models: Models, subject: Subject, settings: AuditSettings, folder: Path, progress: Progress
+    entry: Registered, models: Models, subject: Subject, settings: AuditSettings, folder: Path, watcher: Watcher
 ) -> EngineReport:
     def start() -> EngineProcess:
         return EngineProcess(entry.factory, models, patience=PATIENCE, log=folder / f"{entry.name}.log")
 
     settings = replace(settings, level=settings.level.scaled(entry.share))
     lanes = min(2, os.cpu_count() or 1)
-    return audit_engine(entry.name, start, subject, settings, lanes=lanes, watcher=_Bars(progress))
+    return audit_engine(entry.name, start, subject, settings, lanes=lanes, watcher=watcher)
 
 
 def _not_installed(entry: Registered, subject: Subject, settings: AuditSettings) -> EngineReport:
@@ -95,6 +99,8 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         f"in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, seed {settings.seed}."
     )
     console.print(f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.")
+    if settings.temperature > 0:
+        console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}, or more.")
     try:
         margin = subject.margin
         console.print(
@@ -107,28 +113,3 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
             console.print(f"Not found here: {entry.name} ({entry.install}).")
         elif entry.share < 1:
             console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
-
-
-class _Bars:
-    """Shows each engine's audit as a bar."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-
-    def begin(self, engine: str, total: int) -> None:
-        """See `conformance.audit.Watcher`."""
-        self._tasks[engine] = self._progress.add_task(engine, total=total)
-
-    def advance(self, engine: str, amount: int, doing: str) -> None:
-        """See `conformance.audit.Watcher`."""
-        self._progress.update(self._tasks[engine], advance=amount, description=f"{engine}: {doing}")
-
-    def end(self, engine: str) -> None:
-        """See `conformance.audit.Watcher`."""
-        self._progress.update(self._tasks[engine], description=engine)

@@ -47,13 +47,13 @@ class Subject:
         """
         if not isinstance(self.target, TransformersScorer):
             return Margin(0.0, "float64", 0)  # a table can be read in one way only
-        sequences = self._calibration_sequences()
+        sequences = self.calibration_sequences()
         batched, alone = self.target.logits(sequences), [self.target.logits([one])[0] for one in sequences]
         stepwise = sequential_logits(self.target, sequences[:16])
         first = np.concatenate([*batched, *batched[:16]])
         return hard_margin(measured_tolerance(first, np.concatenate([*alone, *stepwise])), "float32")
 
-    def _calibration_sequences(self) -> list[tuple[Tokens, Tokens]]:
+    def calibration_sequences(self) -> list[tuple[Tokens, Tokens]]:
         """Prompts with continuations from the same source: a little over 10,000 positions to compute in two ways."""
         sequences: list[tuple[Tokens, Tokens]] = []
         positions = seed = 0

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from conformance.findings import Finding, Statistic, Verdict
-from conformance.statistics import BetTable, Evidence, Ledger, ModePlan, Threshold, leak, temperature
+from conformance.levels import AuditSettings
+from conformance.scoring import laws_at
+from conformance.statistics import BetTable, Evidence, FaultBank, Ledger, ModePlan, Threshold, leak, temperature
 from conformance.statistics.evidence import Floats
 from conformance.statistics.ledger import Verdict as Look
+from conformance.subject import Subject
 
 JOINT = ("lag", "cross-row", "after a rejection", "bonus", "slot")
 """Checks of the dependence between tokens, or of one place in a round: they decide LAW-2. The others decide LAW-1."""
@@ -28,7 +31,7 @@ def law_findings(
     plan = ledger.plan[mode]
     named = [one.check for one in look.named if one.mode == mode]
     joint = bool(named) and all(check in JOINT for check in named)
-    detects = detectable(ledger, mode, rows, max(tokens, 1))
+    detects = detectable(ledger.judges[mode].bank, plan, ledger.plan.alpha, rows, max(tokens, 1))
     findings = []
     for requirement, checks in (
         ("LAW-1", [one for one in evidence if one.check not in JOINT]),
@@ -55,12 +58,22 @@ def law_findings(
     return findings
 
 
-def detectable(ledger: Ledger, mode: str, rows: tuple[Floats, Floats], tokens: int) -> str:
-    """The smallest leak and temperature error that `tokens` tokens would have shown with probability 99.9%, in words."""
-    plan = ledger.plan[mode]
+def can_catch(subject: Subject, settings: AuditSettings) -> str:
+    """What a mode (one of two) will have shown with probability 99.9% once it was sampled, in words; before it is."""
+    sequences = subject.calibration_sequences()[:4]
+    p, q = (laws_at(np.concatenate(model.logits(sequences)), settings.temperature) for model in (subject.target, subject.draft))
+    mode = ModePlan.standard("planned", settings.level.tokens, weight=0.5, batch=False)
+    return detectable(FaultBank(), mode, settings.alpha, (p, q), settings.level.tokens)
+
+
+def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats, Floats], tokens: int) -> str:
+    """The smallest leak and temperature error that `tokens` tokens show with probability 99.9%, in words.
+
+    rows: a sample of p and q `[C, V]`.
+    """
     p, q = rows
-    table = BetTable(ledger.judges[mode].bank, p, q)
-    threshold = Threshold(ledger.plan.alpha, plan.weight * plan.checks["bank"])
+    table = BetTable(bank, p, q)
+    threshold = Threshold(alpha, mode.weight * mode.checks["bank"])
     found = []
     if (abs(p - q).sum(axis=1) > 1e-6).any():
         size = table.smallest_detectable(leak(p, q), tokens, threshold)

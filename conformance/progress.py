@@ -1,0 +1,60 @@
+"""How far an audit is: a bar on a terminal, a line at every tenth of the way in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from conformance.audit import Watcher
+
+
+@contextmanager
+def watching(console: Console) -> Iterator[Watcher]:
+    """A watcher that suits the console."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        yield _Bars(bars)
+
+
+class _Bars:
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def begin(self, engine: str, total: int) -> None:
+        self._tasks[engine] = self._bars.add_task(engine, total=total)
+
+    def advance(self, engine: str, amount: int, doing: str) -> None:
+        self._bars.update(self._tasks[engine], advance=amount, description=f"{engine}: {doing}")
+
+    def end(self, engine: str) -> None:
+        self._bars.update(self._tasks[engine], description=engine)
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._total = self._done = self._said = 0
+        self._started = 0.0
+
+    def begin(self, engine: str, total: int) -> None:
+        self._total, self._done, self._said, self._started = total, 0, 0, time.monotonic()
+
+    def advance(self, engine: str, amount: int, doing: str) -> None:
+        self._done += amount
+        tenths = 10 * self._done // max(self._total, 1)
+        if tenths > self._said:
+            self._said = tenths
+            self._console.print(
+                f"{engine}: {min(10 * tenths, 100)}% after {time.monotonic() - self._started:.0f} s ({doing})", markup=False
+            )
+
+    def end(self, engine: str) -> None:
+        self._console.print(f"{engine}: done after {time.monotonic() - self._started:.0f} s", markup=False)
