@@ -142,7 +142,7 @@ def test_repeated_rounds_are_the_generation() -> None:
         assert repeated == sequence_law(target, (1,), stops.max_tokens, stops.eos)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 44), st.integers(1, 2))
 def test_the_local_test_is_the_completed_law(family: int, k: int) -> None:
     """`departure` is None exactly if the round completed by the target has total variation 0."""

@@ -39,7 +39,7 @@ def block_as_published(p, draft, chance):
     return Verified(tau, chance.picks(positive_part(P[tau] * p[tau] - q[tau]), slot=("emit",)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(strategies.drafted_rounds())
 def test_the_law_of_the_verdict_is_the_published_one(round) -> None:
     """On drafts whose tokens the draft laws can give (all that the strategy makes)."""
@@ -47,7 +47,7 @@ def test_the_law_of_the_verdict_is_the_published_one(round) -> None:
     assert mine == exact_law(lambda chance: block_as_published(round.p, round.draft, chance))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(strategies.drafted_rounds(max_k=1))
 def test_one_draft_is_the_ratio_rule(round) -> None:
     assert exact_law(lambda chance: block(round.p, round.draft, chance)) == exact_law(

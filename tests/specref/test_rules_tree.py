@@ -75,7 +75,7 @@ def as_tree(round):
     ],
 )
 def test_on_a_chain_each_rule_is_the_chain_rule(on_tree, on_chain) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(strategies.drafted_rounds())
     def same(round) -> None:
         def decided(rule, draft):
@@ -86,7 +86,7 @@ def test_on_a_chain_each_rule_is_the_chain_rule(on_tree, on_chain) -> None:
     same()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strategies.trees(4, distinct_siblings=True), strategies.models(4))
 def test_target_only_has_the_law_of_sequential_one_hot(tree, model) -> None:
     """Their verdicts differ branch by branch, their laws do not."""
@@ -115,7 +115,7 @@ def test_traversal_never_accepts_fewer_than_top_down(drafting) -> None:
     assert sum(gain > 0 for gain in gains) >= 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strategies.drafted_trees(max_nodes=5))
 def test_verdicts_are_paths_of_the_tree(round) -> None:
     tree = round.draft.tree
@@ -127,7 +127,7 @@ def test_verdicts_are_paths_of_the_tree(round) -> None:
             assert rule is greedy or round.p[at][verdict.next_token] > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strategies.trees(3), strategies.models(3))
 def test_greedy_takes_the_longest_path_of_most_probable_tokens(tree, model) -> None:
     p = [model.next_law(tree.spells(node)) for node in range(len(tree))]

@@ -53,7 +53,7 @@ def test_ensemble_follows_the_mixture_exactly() -> None:
         assert found.variation(weight * P + (1 - weight) * Q) == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(strategies.drafted_rounds())
 def test_neutral_settings_are_the_strict_rule(round) -> None:
     strict = exact_law(partial(ratio, round.p, round.draft))

@@ -64,7 +64,7 @@ def test_models_and_their_drafts(pair) -> None:
         checked(drafter.next_law(context))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(strategies.drafted_rounds(), strategies.drafted_trees(max_nodes=4))
 def test_rules_take_what_is_drafted(chain, tree) -> None:
     for rule in (ratio, block):
