@@ -22,9 +22,10 @@ __device__ void kv_compact(Unit* k, Unit* v, const int* block_table, const int* 
   const int* const nodes = path + i64(b) * (D + 1);
   const int slots = block_table ? pages_per_row * page_size : S;
 
-  if (threadIdx.x == 0) s_status = accepted < 0 || accepted > D || length < 0 ? int(BAD_SETTING) : 0;
+  const bool bad_setting = accepted < 0 || accepted > D || length < 0;
+  if (threadIdx.x == 0) s_status = bad_setting ? int(BAD_SETTING) : 0;
   __syncthreads();
-  if (!s_status) {  // the threads share the check of the path
+  if (!bad_setting) {  // the threads share the check of the path
     for (int i = threadIdx.x; i <= accepted; i += blockDim.x) {
       const bool rises = i == 0 ? nodes[0] == 0 : nodes[i] > nodes[i - 1];
       if (!rises || nodes[i] < i) atomicOr(&s_status, int(BAD_TREE));

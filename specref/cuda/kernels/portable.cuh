@@ -68,13 +68,13 @@ __device__ __forceinline__ void from_float(float x, f16* out) {
 // (A setting of the row, read by all threads at once, is one broadcast on a GPU; those are read plainly and not counted.)
 template <class T> __device__ __forceinline__ T load(const T* p) {
 #ifdef CUDA_EMULATOR
-  emulator::machine.bytes_read += sizeof(T);
+  emulator::count(emulator::machine.bytes_read, sizeof(T));
 #endif
   return *p;
 }
 template <class T> __device__ __forceinline__ void store(T* p, T value) {
 #ifdef CUDA_EMULATOR
-  emulator::machine.bytes_written += sizeof(T);
+  emulator::count(emulator::machine.bytes_written, sizeof(T));
 #endif
   *p = value;
 }

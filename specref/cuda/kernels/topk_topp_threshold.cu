@@ -75,7 +75,7 @@ template <class T> struct Filter {
 
   __device__ __forceinline__ u64 shifted(int bin, u64 m) const {  // a bin's mass from its sum of m
     const int below = lead + OCTAVES_BELOW - (bin - 1) / PER_OCTAVE;
-    return bin == 0 || below >= 40 ? 0 : (m << 16) >> below;
+    return m == 0 || bin == 0 || below >= 40 ? 0 : (m << 16) >> below;
   }
   __device__ __forceinline__ u64 unshifted(int bin, u64 mass) const {  // the smallest sum of m with at least that mass
     const int below = lead + OCTAVES_BELOW - (bin - 1) / PER_OCTAVE;

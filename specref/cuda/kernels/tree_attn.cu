@@ -45,9 +45,10 @@ template <class T, int D> __device__ void tree_attn(const Attention<T>& a) {
   const int slots = a.block_table ? a.pages_per_row * a.page_size : a.S;
   const int* const table = a.block_table ? a.block_table + i64(b) * a.pages_per_row : nullptr;
 
-  if (threadIdx.x == 0) s_bad = length < 0 || length > slots;
+  const bool bad_length = length < 0 || length > slots;
+  if (threadIdx.x == 0) s_bad = bad_length;
   __syncthreads();
-  if (table && !s_bad)
+  if (table && !bad_length)
     for (int page = threadIdx.x; page * a.page_size < length; page += blockDim.x)
       if (table[page] < 0 || table[page] >= a.pages) atomicOr(&s_bad, 1);
   __syncthreads();
