@@ -146,18 +146,17 @@ def first_by_one_number(
     shares: list[Any] = []
     summed: Any = 0
     reached: Any = 0
+    rest = r
     for child in children:
         probability = r[draft.tokens[child]]
         summed = summed + probability
         upto = tau_acc if probability >= tau_single else max(reached, min(summed, tau_acc))
         shares.append(upto - reached)
         reached = upto
-    taken = chance.picks([*shares, tau_acc - reached], slot=("accept", children[0]))
-    if taken < len(children):
-        return children[taken], r
-    for child in children:
-        r = without(r, draft.tokens[child])
-    return None, r
+        rest = without(rest, draft.tokens[child])
+    none = tau_acc - reached if rest.any() else 0  # where the children hold all of the law, rounding leaves no sliver
+    taken = chance.picks([*shares, none], slot=("accept", children[0]))
+    return (children[taken], r) if taken < len(children) else (None, rest)
 
 
 def require_distinct_siblings(tree: TokenTree) -> None:
