@@ -26,8 +26,8 @@ What was the smallest leak that this many tokens would have shown with probabili
 >>> from conformance.statistics import BetTable, Threshold, leak
 >>> table = BetTable(ledger.judges["sampling, k = 1"].bank, p[None], q[None])
 >>> bank = Threshold(alpha=1e-6, weight=mode.weight * mode.checks["bank"])
->>> round(table.smallest_detectable(leak(p[None], q[None]), 20_000, bank), 3)
-0.061
+>>> round(table.smallest_detectable(leak(p[None], q[None]), 20_000, bank), 2)
+0.06
 """
 
 from conformance.statistics.bank import FaultBank

@@ -28,9 +28,7 @@ Deflator = Callable[[Floats, Floats], Floats]
 class FaultBank:
     """The bets of a run with their prior weights, sealed before the data.
 
-    ``bets``       alternatives; each (law, size) is one bet.
-    ``weights``    prior weight of each (law, size) in the order of `names`; None: the same weight for every law,
-                   shared among its sizes in proportion to what each is asked to carry (equal).
+    ``bets``       alternatives; each (law, size) is one bet, of prior weight in proportion to `Bet.weight`.
     ``has_q``      False where neither draft nor proxy law is known: bets that need q are left out.
 
     >>> bank = FaultBank()
@@ -41,7 +39,6 @@ class FaultBank:
     """
 
     bets: Sequence[Bet] = STANDARD_BETS
-    weights: Floats | None = None
     has_q: bool = True
     names: tuple[str, ...] = field(init=False)
     families: tuple[str, ...] = field(init=False)
@@ -54,14 +51,12 @@ class FaultBank:
             raise WrongUse("the bank holds no bet; pass at least one law (without q: one with needs_q=False)")
         if len(set(names)) != len(names):
             raise WrongUse("two bets of the bank share a name; reports name the fault by it")
-        weights = np.full(len(names), 1 / len(names)) if self.weights is None else np.asarray(self.weights, float)
-        if weights.shape != (len(names),) or weights.min() <= 0 or abs(weights.sum() - 1) > 1e-9:
-            raise WrongUse(f"the bank's weights must be {len(names)} positive numbers that sum to 1")
+        prior = np.array([bet.weight for bet in held for _ in bet.sizes])
         for name, value in (
             ("bets", held),
             ("names", names),
             ("families", tuple(bet.family for bet in held for _ in bet.sizes)),
-            ("log_prior", np.log(weights)),
+            ("log_prior", np.log(prior / prior.sum())),
         ):
             object.__setattr__(self, name, value)
 

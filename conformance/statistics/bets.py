@@ -29,6 +29,7 @@ class Bet:
     ``law(p, q)``       ``[n, V], [n, V] -> [n, V]``: the law under the fault, row by row.
     ``at(emitted, rows)`` the same at the emitted tokens only, ``[n, 1]``, where that is cheaper; None: read from the table.
     ``needs_q``          False for a law of p alone, which can be bet on where no draft or proxy law is known.
+    ``weight``           relative prior weight of each size, before the bank makes them sum to 1.
     ``family``           "leak", "temperature", "fault", ...: reports group by it.
 
     >>> uniform = Bet("uniform", lambda p, q: np.full_like(p, 1 / p.shape[1]))
@@ -43,11 +44,14 @@ class Bet:
     sizes: tuple[float, ...] = BLENDS
     at: Callable[[Emitted, Rows], Floats] | None = None
     needs_q: bool = True
+    weight: float = 1.0
     family: str = "fault"
 
     def __post_init__(self) -> None:
         if not self.sizes or not all(0 < size < 1 for size in self.sizes):
             raise WrongUse(f"bet {self.name!r} has sizes {self.sizes}; each must lie strictly between 0 and 1")
+        if not self.weight > 0:
+            raise WrongUse(f"bet {self.name!r} has weight {self.weight}; it must be positive")
 
     def at_tokens(self, emitted: Emitted, rows: Rows) -> Floats:
         """``r(x)`` for the emitted tokens, ``[n]``."""
@@ -88,7 +92,10 @@ def temperature_bet(exponent: float) -> Bet:
 
 TEMPERATURES = tuple(temperature_bet(sign * exponent) for exponent in TILTS for sign in (1, -1))
 
-LEAK = from_formula("leak to the draft", fault_laws.draft, (0.999, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001), family="leak")
+LEAK = from_formula(
+    "leak to the draft", fault_laws.draft, (0.999, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001), weight=2.0, family="leak"
+)
+"""The commonest fault in public reports, so it is believed twice as much."""
 
 FAULTS = (
     from_formula("residual overused", fault_laws.residual_overused, (0.3, 0.1, 0.03, 0.01), family="leak"),

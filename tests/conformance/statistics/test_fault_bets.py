@@ -101,7 +101,6 @@ def test_a_new_fault_is_a_law_and_nothing_more():
     [
         ((Bet("half", lambda p, q: p / 2),), {}, "not laws"),
         ((STANDARD_BETS[0], STANDARD_BETS[0]), {}, "share a name"),
-        (STANDARD_BETS[:1], {"weights": np.array([0.5, 0.6])}, "sum to 1"),
         (STANDARD_BETS[:1], {"has_q": False}, "no bet"),
     ],
 )
@@ -123,3 +122,9 @@ def test_wrong_banks_are_refused(bets, settings, message):
 def test_wrong_laws_and_counts_are_refused(p, counts, message):
     with pytest.raises(WrongUse, match=message):
         FaultBank().from_counts(p, np.array([0.5, 0.5]), counts)
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"sizes": (1.0,)}, "between 0 and 1"), ({"weight": 0.0}, "positive")])
+def test_wrong_bets_are_refused(settings, message):
+    with pytest.raises(WrongUse, match=message):
+        Bet("draft", lambda p, q: q, **settings)
