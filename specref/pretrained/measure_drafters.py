@@ -97,13 +97,13 @@ def _takes_trees(rule: Rule) -> bool:
 def main() -> None:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m specref.pretrained.measure_drafters", description="Measure the drafters.")
-    parser.add_argument("--family", type=Path, default=path("target").parent, help="folder that holds the drafters")
+    parser.add_argument("--family", type=Path, default=path("target").parent, help="folder that holds target and drafters")
     parser.add_argument("--prompts", type=int, default=30, help="prompts for tokens per round")
     options = parser.parse_args()
 
-    model = load(path("target"))
-    tokenizer = AutoTokenizer.from_pretrained(path("target"), local_files_only=True)
-    tokens = documents_as_tokens(held_out(), tokenizer)
+    model = load(options.family / "target")
+    tokenizer = AutoTokenizer.from_pretrained(options.family / "target", local_files_only=True)
+    tokens = documents_as_tokens(held_out(options.family), tokenizer)
     written = target_writes(model, tokens.repeat(4, 1), seed=1)
     encoded = [encode(build_tokenizer(), text) for text in split(documents())[0]]
     heads = MedusaHeads.load(options.family / "medusa")

@@ -1,6 +1,6 @@
 """Train Medusa heads and EAGLE nets for the family's target, on the text that the target learned.
 
-    python -m specref.pretrained.train_drafters --out DIR [--only NAME]
+    python -m specref.pretrained.train_drafters --out DIR [--family DIR] [--only NAME]
 
 writes DIR/medusa, DIR/eagle and DIR/eagle3, in the layouts that engines load. The target is frozen. The seed fixes data order
 and initial weights; `specref.pretrained.measure_drafters` says whether they still do their job.
@@ -120,6 +120,7 @@ def main() -> None:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m specref.pretrained.train_drafters", description="Train the drafters.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--family", type=Path, default=path("target").parent, help="folder that holds the target")
     parser.add_argument("--only", choices=drafter_names(), help="make this one only")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the training steps (0.01 for a dry run)")
     options = parser.parse_args()
@@ -127,7 +128,7 @@ def main() -> None:
     tokenizer = build_tokenizer()
     training, _ = split(documents())
     encoded = [encode(tokenizer, text) for text in training]
-    target = load(path("target")).requires_grad_(False)
+    target = load(options.family / "target").requires_grad_(False)
     for name in [options.only] if options.only else drafter_names():
         train(name, target, encoded, options.out, options.scale)
 
