@@ -15,8 +15,10 @@ from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
 from conformance.scoring import laws_at
 from conformance.statistics import BetTable, Evidence, FaultBank, Ledger, ModePlan, Threshold, leak, temperature
+from conformance.statistics.dependence import LagCheck
 from conformance.statistics.evidence import Floats
 from conformance.statistics.ledger import Verdict as Look
+from conformance.statistics.trios import smallest_detectable_dependence
 from conformance.subject import Subject
 
 JOINT = ("lag", "cross-row", "after a rejection", "bonus", "slot")
@@ -52,7 +54,7 @@ def law_findings(
                 alpha=ledger.plan.alpha,
                 log10_evidence=_share(plan, checks),
                 statistics=tuple(_statistic(one) for one in checks),
-                detects=detects if requirement == "LAW-1" else "",
+                detects=detects if requirement == "LAW-1" else _dependence(ledger, mode, checks),
             )
         )
     return findings
@@ -81,6 +83,19 @@ def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats
     size = table.smallest_detectable(temperature(p), tokens, threshold)
     found.append("no temperature error" if size is None else f"a temperature error of {size:.2g}")
     return ", ".join(found)
+
+
+def _dependence(ledger: Ledger, mode: str, checks: Sequence[Evidence]) -> str:
+    """The smallest correlation between successive tokens that the lag check had shown with probability 99.9%, in words."""
+    lag = next((one for one in checks if one.check == "lag"), None)
+    check = ledger.judges[mode].checks.get("lag")
+    if lag is None or not isinstance(check, LagCheck) or not lag.n:
+        return ""
+    plan = ledger.plan[mode]
+    accounts = 2 * check.orders * (check.lags + 1)  # the evidence is a mean over kinds of bet, orders and lags
+    rate = ledger.plan.alpha * plan.weight * plan.checks["lag"] / accounts
+    size = smallest_detectable_dependence(lag.n, rate, 1e-3)
+    return f"a correlation of {size:.2g} between a token and the next" if size <= 1 / 3 else "no correlation between tokens"
 
 
 def _share(plan: ModePlan, checks: Sequence[Evidence]) -> float | None:
