@@ -53,6 +53,11 @@ class Bet:
         if not self.weight > 0:
             raise WrongUse(f"bet {self.name!r} has weight {self.weight}; it must be positive")
 
+    @property
+    def seal(self) -> str:
+        """What a plan records of the bet: name, sizes and weight."""
+        return f"{self.name}: sizes {', '.join(f'{size:g}' for size in self.sizes)}; weight {self.weight:g}"
+
     def at_tokens(self, emitted: Emitted, rows: Rows) -> Floats:
         """``r(x)`` for the emitted tokens, ``[n]``."""
         return (self.at(emitted, rows) if self.at is not None else emitted.of(self.table(rows)))[:, 0]

@@ -41,10 +41,10 @@ class ModeJudge:
     """
 
     def __init__(self, plan: ModePlan, seed: int, bets: Sequence[Bet] = STANDARD_BETS) -> None:
-        names = tuple(bet.name for bet in bets)
-        if names != plan.bets:
-            different = sorted(set(names) ^ set(plan.bets))
-            raise WrongUse(f"the bets are not those sealed in the plan (they differ in {different}); name them there first")
+        seals = tuple(bet.seal for bet in bets)
+        if seals != plan.bets:
+            different = sorted(set(seals) ^ set(plan.bets))
+            raise WrongUse(f"the bets are not those sealed in the plan (they differ in {different}); seal them there first")
         self.plan, self.seed = plan, seed
         self.bank = FaultBank(bets, has_q=plan.has_q)
         held = _checks(plan, self.bank, seed)

@@ -81,7 +81,7 @@ class ModePlan:
     ``shards``         number of shards judged alone, each of ``requests_per_shard`` requests (the last takes the rest).
     ``eta``            errors of our logits that count as correct, wherever p is computed again in a fixed context: every
                        bet is divided by its exact worst mean, and checks of the exact law are left out.
-    ``bets``           names of the laws that the fault bank bets on, so that the digest covers them.
+    ``bets``           the seals of the fault bank's bets (`Bet.seal`): their names, sizes and weights.
     """
 
     name: str
@@ -97,7 +97,7 @@ class ModePlan:
     shards: int = 8
     requests_per_shard: int = 64
     eta: float = 0.0
-    bets: tuple[str, ...] = tuple(bet.name for bet in STANDARD_BETS)
+    bets: tuple[str, ...] = tuple(bet.seal for bet in STANDARD_BETS)
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
