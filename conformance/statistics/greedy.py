@@ -11,8 +11,8 @@ reference's top exceeds c? If speculation at most doubles the odds of such a tok
 probability at most 2/3 among the prompts that decide it, whatever the noise; the e-value bets on more.
 
 (Asking instead whether a prompt holds *any* such token accuses a lawful engine where these tokens are common: twice the
-flips then fill nearly all prompts, and 95% of the discordant ones are "on only". The first one decides; what follows it, and
-may depend on it, is not looked at.)
+flips then fill nearly all prompts, and 95% of the discordant ones are "on only"; under heavy-tailed noise 165 of 200 lawful
+runs raised an alarm at 1e-6. The first one decides; what follows it, and may depend on it, is not looked at.)
 """
 
 from __future__ import annotations
