@@ -116,16 +116,19 @@ def chain_instances(count: int, seed: int | str = 0, memory: int | None = 1) -> 
 
 
 def tree_instances(count: int, seed: int | str = 0, memory: int | None = 1) -> Iterator[Instance]:
-    """`count` instances over the shapes of TREES in turn, with vocabularies of 3, 2 and 4 (of 3 for the largest trees).
+    """`count` instances over the 8 shapes of TREES in turn, with vocabularies of 3, 2 and 4 (of 3 for the largest trees).
+
+    Every 72 instances go through all kinds of draft rows on each shape, and 3 models of each vocabulary.
 
     >>> [(instance.target.vocabulary, len(instance.shape)) for instance in tree_instances(4)]
     [(3, 3), (2, 4), (4, 5), (3, 6)]
     """
     shapes = list(TREES.values())
     for i in range(count):
-        name, shape = f"{seed}/{i}", shapes[i % len(shapes)]
-        vocabulary = min((3, 2, 4)[i % 3], 4 if len(shape) < 7 else 3)
-        target, drafter = random_models(name, vocabulary, i // 2, memory)
+        name, (turn, which) = f"{seed}/{i}", divmod(i, len(shapes))
+        shape = shapes[which]
+        vocabulary = min((3, 2, 4)[(turn // 3 + which) % 3], 4 if len(shape) < 7 else 3)
+        target, drafter = random_models(name, vocabulary, turn + 10 * which, memory)
         yield Instance(target, drafter, shape, name)
 
 
