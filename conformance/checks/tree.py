@@ -1,0 +1,159 @@
+"""TREE: what one pass over a flattened tree is given, and which path of it is kept.
+
+TREE-1 the mask, TREE-2 the positions, TREE-3 distinct siblings where the rule needs them, TREE-4 the longest accepted path at
+temperature 0, TREE-5 the logits at a node, TREE-6 the tree of width 1. Pure functions of what was built and answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.checks.places import Place, judged, nonsense, not_exposed
+from conformance.components import Ints, Logits, MaskBuilder, TreeInputs, VerifiedBatch
+from conformance.findings import Finding
+from conformance.statistics.greedy import Margin
+from specref.chance import SampledChance
+from specref.draft import Draft
+from specref.rules.tree import greedy
+from specref.tree import TokenTree
+
+DISTINCT_RULES = ("target_only", "without_replacement")
+"""Rules that are biased where two siblings hold one token."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a builder made of a tree after `prefix` tokens."""
+
+    prefix: int
+    tree: TokenTree
+    inputs: TreeInputs
+
+
+def trees(number: int, seed: int, largest: int = 12) -> Iterator[tuple[int, TokenTree]]:
+    """Trees with prefixes to build inputs for: chains, stars and random ones, parents in any lawful order, large before small.
+
+    Large before small, so that a mask not cleared between two calls shows.
+
+    >>> [len(tree) for _, tree in trees(4, seed=0)]
+    [12, 12, 4, 2]
+    """
+    rng = np.random.default_rng([seed, 4])
+    for case in range(number):
+        size = largest if case < 2 else int(rng.integers(2, largest))
+        if case % 4 == 0:
+            parents = list(range(-1, size - 1))
+        elif case % 4 == 1:
+            parents = [-1] + [0] * (size - 1)
+        else:
+            parents = [-1, *(int(rng.integers(0, node)) for node in range(1, size))]
+        yield int(rng.integers(1, 9)), TokenTree(rng.permutation(size).tolist(), parents)
+
+
+def build_all(builder: MaskBuilder, cases: Iterator[tuple[int, TokenTree]]) -> list[Built]:
+    """Ask one builder for every case in turn."""
+    return [Built(prefix, tree, builder.build(prefix, tree.tokens, tree.parents)) for prefix, tree in cases]
+
+
+def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Finding]:
+    """TREE-1 and TREE-2: each node sees the prefix, its ancestors and itself, and stands at prefix + depth."""
+    masks, positions = [], []
+    for number, one in enumerate(built):
+        N, width = len(one.tree), one.prefix + len(one.tree)
+        if one.inputs.mask.shape != (N, width) or one.inputs.positions.shape != (N,):
+            problem = f"tree {number} of {N} nodes after {one.prefix} tokens got a mask {list(one.inputs.mask.shape)} and "
+            problem += f"positions {list(one.inputs.positions.shape)}; [{N}, {width}] and [{N}] belong to it"
+            return [nonsense("TREE-1", name, problem), nonsense("TREE-2", name, problem)]
+        where = f"tree {number} (parents {list(one.tree.parents)}, prefix {one.prefix})"
+        wanted = np.concatenate([np.ones((N, one.prefix), bool), one.tree.ancestor_mask()], axis=1)
+        for node, column in np.argwhere(one.inputs.mask.astype(bool) != wanted):
+            seen = f"prefix token {column}" if column < one.prefix else f"node {column - one.prefix}"
+            words = {True: "seen", False: "not seen"}
+            expected, found = words[bool(wanted[node, column])], words[bool(one.inputs.mask[node, column])]
+            masks.append(Place(f"{where}, node {node} looking at {seen}", expected, found))
+        for node, (depth, found_at) in enumerate(zip(one.tree.position_ids(one.prefix), one.inputs.positions)):
+            if depth != found_at:
+                positions.append(Place(f"{where}, node {node}", f"position {depth}", f"position {found_at}"))
+    many = {"n": len(built), "planned": planned, "unit": "trees"}
+    return [
+        judged("TREE-1", name, masks, claim="every node sees the prefix, its ancestors and itself", **many),  # type: ignore[arg-type]
+        judged("TREE-2", name, positions, claim="every node stands at prefix + depth", **many),  # type: ignore[arg-type]
+    ]
+
+
+def sibling_finding(mode: str, drafted: Sequence[TokenTree], rule: str, planned: int) -> Finding:
+    """TREE-3: under a rule that needs it, no two siblings hold one token."""
+    if rule not in DISTINCT_RULES:
+        return not_exposed("TREE-3", mode, f"a rule that needs distinct siblings (it declares {rule!r})")
+    places = []
+    for number, tree in enumerate(drafted):
+        first: dict[tuple[int, int], int] = {}
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
+            elder = first.setdefault((parent, token), node)
+            if elder != node:
+                places.append(Place(f"tree {number}, node {node}", f"another token than its sibling {elder}", f"token {token} again"))
+    claim = "no two siblings hold one token"
+    return judged("TREE-3", mode, places, n=len(drafted), planned=planned, unit="trees", claim=claim)
+
+
+@dataclass(frozen=True)
+class GreedyTree:
+    """A tree verified at temperature 0: logits or laws `[N, V]`, the accepted path, and the token emitted after it."""
+
+    tree: TokenTree
+    logits: np.ndarray
+    path: tuple[int, ...]
+    next_token: int
+
+
+def longest_path_finding(mode: str, verified: Sequence[GreedyTree], planned: int) -> Finding:
+    """TREE-4: the longest path of the target's best tokens is kept. Paths that spell the same tokens are the same path."""
+    places = []
+    for number, one in enumerate(verified):
+        wanted = greedy(list(one.logits), Draft.chosen(one.tree.tokens, one.tree), SampledChance(0))
+        expected = [one.tree.tokens[node] for node in wanted.path] + [wanted.next_token]
+        outside = [node for node in one.path if not 0 < node < len(one.tree)]
+        if outside or one.path != one.tree.path(one.path[-1] if one.path else 0):
+            places.append(Place(f"tree {number}", f"path {wanted.path}", f"path {one.path}, which is no branch of the tree"))
+            continue
+        found = [one.tree.tokens[node] for node in one.path] + [one.next_token]
+        if found != expected:
+            where = f"tree {number}, path {one.path}"
+            places.append(Place(where, f"path {wanted.path}, tokens {expected}", f"tokens {found}"))
+    claim = "the longest path of the target's best tokens is kept"
+    return judged("TREE-4", mode, places, n=len(verified), planned=planned, unit="trees", claim=claim)
+
+
+def logits_finding(requirement: str, mode: str, rows: Logits, margin: Margin, planned: int, names: Sequence[str] = ()) -> Finding:
+    """TREE-5 (and BATCH-3): rows of logits `[n, V]` computed together equal the same rows computed alone, within the margin.
+
+    names: of the rows, as "tree 3, node 5". Masked logits (-inf in both) are equal.
+    """
+    if rows.together.shape != rows.alone.shape:
+        return nonsense(requirement, mode, f"logits {list(rows.together.shape)} cannot be compared with {list(rows.alone.shape)}")
+    places = []
+    with np.errstate(invalid="ignore"):
+        apart = np.where(rows.together == rows.alone, 0.0, np.abs(rows.together - rows.alone))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    for row in np.flatnonzero(apart.max(axis=1, initial=0.0) > margin.value):
+        token = int(apart[row].argmax())
+        where = f"{names[row] if names else f'row {row}'}, token {token}"
+        places.append(Place(where, f"logit {rows.alone[row, token]:.6g}", f"{rows.together[row, token]:.6g}"))
+    claim = f"every row of logits is that of its context alone, within {margin.value:.2g}"
+    return judged(requirement, mode, places, n=len(apart), planned=planned, unit="rows", claim=claim)
+
+
+def width_one_finding(name: str, tree: VerifiedBatch, chain: VerifiedBatch, planned: int) -> Finding:
+    """TREE-6: from the same numbers, a tree of width 1 is decided as the chain that it is."""
+    places = []
+    for field in ("accepted", "next_token"):
+        one: Ints = getattr(chain, field)
+        other: Ints = getattr(tree, field)
+        if one.shape != other.shape:
+            return nonsense("TREE-6", name, f"{field} has {other.shape} rows, not {one.shape}")
+        places += [Place(f"row {row}, {field}", one[row], other[row]) for row in np.flatnonzero(one != other)]
+    claim = "a tree of width 1 is decided as the chain that it is"
+    return judged("TREE-6", name, places, n=len(chain.accepted), planned=planned, unit="rows", claim=claim)

@@ -1,0 +1,153 @@
+"""Our own rules as components under audit: the reference row by row, and the same rules batched in torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from conformance.components import NEEDS_LAWS, Floats, Ints, VerifiedBatch
+from specref import batched
+from specref.batched import block as batched_block
+from specref.batched import chain as batched_chain
+from specref.batched import tree as batched_tree
+from specref.chance import Chance, ReplayedChance, SampledChance, Slot
+from specref.draft import Draft
+from specref.rules import Rule, Verified, chain, tree
+from specref.rules.block import block
+from specref.tree import TokenTree
+
+CHAIN_RULES: dict[str, Rule] = {
+    "ratio": chain.ratio,
+    "token_matching": chain.token_matching,
+    "one_hot": chain.one_hot_ratio,
+    "block": block,
+}
+TREE_RULES: dict[str, Rule] = {
+    "without_replacement": tree.recursive_rejection,
+    "one_hot": tree.sequential_one_hot,
+    "target_only": tree.target_only,
+    "traversal": tree.traversal,
+}
+BATCHED_CHAIN_RULES = {
+    "ratio": batched_chain.ratio,
+    "token_matching": batched_chain.token_matching,
+    "one_hot": batched_chain.one_hot_ratio,
+    "block": batched_block.block,
+}
+BATCHED_TREE_RULES = {
+    "without_replacement": batched_tree.recursive_rejection,
+    "one_hot": batched_tree.sequential_one_hot,
+    "target_only": batched_tree.target_only,
+    "traversal": batched_tree.traversal,
+}
+
+
+class ReferenceChain:
+    """A chain rule of `specref.rules`, one row after the other."""
+
+    takes_uniforms = True
+
+    def __init__(self, rule: str, function: Rule | None = None, name: str = "") -> None:
+        self.rule, self.function = rule, function or CHAIN_RULES[rule]
+        self.name = name or f"reference {rule}"
+
+    def verify(self, p: Floats, q: Floats | None, drafts: Ints, *, uniforms: Floats | None, seed: int) -> VerifiedBatch:
+        """See `ChainVerifier.verify`."""
+        rows = []
+        for row, tokens in enumerate(drafts.tolist()):
+            draft = Draft.chosen(tokens) if q is None else Draft.claimed(tokens, list(q[row]))
+            slot = "token" if self.rule == "token_matching" else "accept"
+            rows.append(self.function(list(p[row]), draft, self.chance(slot, uniforms, row, len(tokens), seed)))
+        return _batch(rows)
+
+    def chance(self, slot: str, uniforms: Floats | None, row: int, k: int, seed: int) -> Chance:
+        """What decides one row."""
+        if uniforms is None:
+            return SampledChance(seed * 1_000_003 + row)
+        numbers: dict[Slot, float] = {(slot, i): float(uniforms[row, i]) for i in range(k)}
+        numbers[("token", k) if slot == "token" else ("emit",)] = float(uniforms[row, k])
+        return ReplayedChance(numbers)
+
+
+class ReferenceTree:
+    """A tree rule of `specref.rules`, one row after the other."""
+
+    takes_uniforms = True
+
+    def __init__(self, rule: str, function: Rule | None = None, name: str = "") -> None:
+        self.rule, self.function = rule, function or TREE_RULES[rule]
+        self.name = name or f"reference tree {rule}"
+
+    def verify(
+        self, p: Floats, q: Floats | None, tokens: Ints, parents: Ints, *, uniforms: Floats | None, seed: int
+    ) -> VerifiedBatch:
+        """See `TreeVerifier.verify`."""
+        rows = []
+        N = tokens.shape[1]
+        for row in range(len(tokens)):
+            shape = TokenTree(tokens[row].tolist(), parents[row].tolist())
+            draft = Draft.chosen(shape.tokens, shape) if q is None else Draft.claimed(shape.tokens, list(q[row]), shape)
+            chance: Chance = SampledChance(seed * 1_000_003 + row)
+            if uniforms is not None:
+                numbers: dict[Slot, float] = {("accept", n): float(uniforms[row, n - 1]) for n in range(1, N)}
+                chance = ReplayedChance({**numbers, ("emit",): float(uniforms[row, N - 1])})
+            rows.append(self.function(list(p[row]), draft, chance))
+        return _batch(rows, N - 1)
+
+
+def _batch(rows: list[Verified], width: int | None = None) -> VerifiedBatch:
+    accepted, tokens = np.array([row.accepted for row in rows]), np.array([row.next_token for row in rows])
+    if width is None:
+        return VerifiedBatch(accepted, tokens)
+    return VerifiedBatch(accepted, tokens, np.array([[*row.path, *[-1] * (width - len(row.path))] for row in rows]))
+
+
+class BatchedChain:
+    """A chain rule of `specref.batched` on the CPU."""
+
+    takes_uniforms = True
+
+    def __init__(self, rule: str) -> None:
+        self.rule, self.name = rule, f"batched {rule}"
+
+    def verify(self, p: Floats, q: Floats | None, drafts: Ints, *, uniforms: Floats | None, seed: int) -> VerifiedBatch:
+        """See `ChainVerifier.verify`."""
+        laws = None if q is None else torch.from_numpy(q)
+        rows = batched.Drafts(torch.from_numpy(drafts), laws)
+        out = BATCHED_CHAIN_RULES[self.rule](torch.from_numpy(p), rows, _numbers(uniforms, drafts.shape[1] + 1, len(p), seed))
+        return VerifiedBatch(out.accepted.numpy(), out.next_token.numpy(), refused=out.status.numpy() != 0)
+
+
+class BatchedTree:
+    """A tree rule of `specref.batched` on the CPU."""
+
+    takes_uniforms = True
+
+    def __init__(self, rule: str) -> None:
+        self.rule, self.name = rule, f"batched tree {rule}"
+
+    def verify(
+        self, p: Floats, q: Floats | None, tokens: Ints, parents: Ints, *, uniforms: Floats | None, seed: int
+    ) -> VerifiedBatch:
+        """See `TreeVerifier.verify`."""
+        laws = None if q is None else torch.from_numpy(q)
+        trees = batched.Trees(torch.from_numpy(tokens), torch.from_numpy(parents), laws)
+        out = BATCHED_TREE_RULES[self.rule](torch.from_numpy(p), trees, _numbers(uniforms, tokens.shape[1], len(p), seed))
+        return VerifiedBatch(
+            out.accepted.numpy(), out.next_token.numpy(), out.path.numpy(), refused=out.status.numpy() != 0
+        )
+
+
+def _numbers(uniforms: Floats | None, width: int, rows: int, seed: int) -> torch.Tensor:
+    if uniforms is None:
+        return torch.rand(rows, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.from_numpy(uniforms)
+
+
+def needs_laws(rule: str) -> bool:
+    """Whether a verifier of this rule is handed the draft's laws.
+
+    >>> needs_laws("ratio"), needs_laws("token_matching")
+    (True, False)
+    """
+    return rule in NEEDS_LAWS
