@@ -12,8 +12,8 @@ from conformance.statistics.evidence import Floats, Ints
 from conformance.statistics.pit import ORDERS, READ, pit
 from conformance.statistics.rows import Emitted, Rows, total
 
-CHUNK = 1 << 16
-"""Table entries per chunk: 512 KiB in float64."""
+CHUNK = 1 << 17
+"""Table entries per chunk: one MiB in float64."""
 
 
 @dataclass(frozen=True)
