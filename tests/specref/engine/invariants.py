@@ -143,9 +143,7 @@ def round_can_be_replayed(state: RequestState, index: int) -> None:
 
 
 def log_probabilities_are_the_targets(state: RequestState) -> None:
-    expected = tuple(
-        math.log(TABLE.next_law(state.prompt + state.output[:i])[token]) for i, token in enumerate(state.output)
-    )
+    expected = tuple(math.log(TABLE.next_law(state.prompt + state.output[:i])[token]) for i, token in enumerate(state.output))
     if len(state.logprobs) != len(expected) or not np.allclose(state.logprobs, expected, rtol=1e-9, atol=0):
         raise Broken(f"log-probabilities {state.logprobs} of the output {state.output}, expected {expected}")
 

@@ -1,0 +1,361 @@
+"""Engines that are wrong in the ways of real ones. Each overrides one part of the reference engine; nothing crashes.
+
+`FAULTS` names each with the state machine that meets it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specref.chance import Chance, SampledChance
+from specref.draft import Draft
+from specref.engine import Engine, Metrics
+from specref.engine.memory import Memory
+from specref.engine.models import Mask, read_text
+from specref.engine.request import Request, Step
+from specref.engine.rounds import Rounds
+from specref.engine.speculation import DraftModel
+from specref.generate import Round
+from specref.models import Tokens
+from specref.processors import SamplingSettings
+from specref.processors.rows import Row
+from specref.tree import TokenTree
+
+from .machine import Schedules
+from .subjects import speculations
+
+# The target's cache.
+
+
+class OneTooMany(Rounds):
+    """Rollback takes the last accepted token with it."""
+
+    def settle(self, request: Request) -> None:
+        super().settle(request)
+        request.entries.rollback(request.read - 1)
+
+
+class OneTooFew(Rounds):
+    """Rollback leaves the first rejected draft."""
+
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        if draft.tree is None:
+            request.entries.rollback(min(request.read + 1, request.entries.length))
+        else:
+            super().keep(request, draft, path)
+
+
+class ResetInstead(Rounds):
+    """After a rejection everything is forgotten and read again: the output is right, the state is not."""
+
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        super().keep(request, draft, path)
+        if len(path) < len(draft.tokens):
+            request.entries.rollback(0)
+            request.read = 0
+
+
+class FirstRowsKept(Rounds):
+    """A tree's first rows stay, not those of the accepted path."""
+
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        cache = request.entries
+        if draft.tree is None:
+            super().keep(request, draft, path)
+        else:
+            leftmost: tuple[int, ...] = ()
+            while len(leftmost) < len(path):
+                leftmost += draft.tree.children(leftmost[-1] if leftmost else 0)[:1]
+            cache.gather(leftmost)
+
+
+class PublishedWithRejectedTokens(Rounds):
+    """Full pages are published under the tokens of the output while rejected drafts still lie in them."""
+
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        if request.entries.length >= len(request.committed):
+            request.entries.publish(request.committed)
+        super().keep(request, draft, path)
+
+
+class PrefixHitTooLong(Memory):
+    """A prefix hit is counted one token longer than it is: the slot of that token is never filled."""
+
+    def open(self, request: Request) -> None:
+        super().open(request)
+        if 0 < request.read < len(request.committed) - 1:
+            leave_unfilled(request, 1)
+
+
+class ReadKeptOverPreemption(Memory):
+    """The count of what was read survives the loss of the cache, whose new slots stay unfilled."""
+
+    def open(self, request: Request) -> None:
+        super().open(request)
+        if request.output:
+            leave_unfilled(request, len(request.committed) - 1 - request.read)
+
+
+def leave_unfilled(request: Request, count: int) -> None:
+    cache = request.entries
+    cache.append(np.zeros((count, *cache.entry_shape), cache.dtype))
+    request.read += count
+
+
+class PagesLeaked(Memory):
+    """The pages of a request that ends in the middle of a page are not given back."""
+
+    def close(self, request: Request) -> None:
+        if request.cache is not None and request.cache.length % self.pool.page_size:
+            request.cache = None
+        super().close(request)
+
+
+class ChunkPositionsRestart(Rounds):
+    """Each chunk of a prompt is read as if it were the first."""
+
+    def prefill(self, request: Request, chunk: int) -> None:
+        new = request.committed[:-1][request.read : request.read + chunk]
+        request.entries.append(read_text(self.model, request.entries.visible()[:0], new).entries)
+        request.read += len(new)
+        self.memory.publish(request)
+
+
+# The draft's cache.
+
+
+class LastDraftNeverRead(DraftModel):
+    """After full acceptance the bonus token is read at the place of the last draft."""
+
+    def unread(self, committed: Tokens) -> Tokens:
+        return committed[-1:]
+
+
+class DraftSettledForTheBonus(DraftModel):
+    """The rejected entry at the place of the emitted token stays, and the token itself is never read."""
+
+    def settle(self, committed: Tokens) -> None:
+        self.cache.rollback(min(self.cache.length, len(committed)))
+
+    def unread(self, committed: Tokens) -> Tokens:
+        return committed[self.cache.length :] or committed[-1:]
+
+
+# Trees.
+
+
+class PositionsByOrder(Rounds):
+    def positions(self, request: Request, tree: TokenTree) -> Tokens:
+        return tuple(range(request.read, request.read + len(tree)))
+
+
+class EverythingBelowTheDiagonal(Rounds):
+    def mask(self, tree: TokenTree) -> Mask:
+        return np.tri(len(tree), dtype=np.bool_)
+
+
+# Batches.
+
+
+class SeedsShared(Engine):
+    """The engine's seed, not the request's."""
+
+    def chance(self, number: int, settings: SamplingSettings) -> Chance:
+        return SampledChance(self.seed)
+
+
+class SeedsByRow(Engine):
+    """A generator per row of the batch: it changes hands when rows move."""
+
+    def draft_rows(self, rows: list[Request]) -> dict[int, Draft]:
+        for row, request in enumerate(rows):
+            assert isinstance(request.chance, SampledChance)
+            if row:
+                request.chance = SampledChance(request.chance.seed + row)
+        return super().draft_rows(rows)
+
+
+class DraftLawsInOldOrder(Engine):
+    """A row leaves the batch after drafting and the others move up, but the table of q rows does not."""
+
+    def draft_rows(self, rows: list[Request]) -> dict[int, Draft]:
+        self.table: list[Draft] = []
+        return super().draft_rows(rows)
+
+    def draft_row(self, request: Request, drafts: dict[int, Draft]) -> None:
+        super().draft_row(request, drafts)
+        self.table.append(drafts[request.number])
+
+    def verify_rows(self, rows: list[Request], drafts: dict[int, Draft]) -> None:
+        for request, row in zip(rows, self.table):
+            own = drafts[request.number]
+            if own.tree is None and row.tree is None and own.has_laws and row.has_laws and len(own.tokens) == len(row.tokens):
+                drafts[request.number] = Draft.claimed(own.tokens, row.laws)
+        super().verify_rows(rows, drafts)
+
+
+class SettingsOfTheFirstRow(Engine):
+    def verify_rows(self, rows: list[Request], drafts: dict[int, Draft]) -> None:
+        own = [request.processors for request in rows]
+        for request in rows:
+            request.processors = own[0]
+        super().verify_rows(rows, drafts)
+        for request, processors in zip(rows, own):
+            request.processors = processors
+
+
+class PlaceholderSurvives(Rounds):
+    """The drafts of a round that was given up are still counted by the penalties of the next one."""
+
+    def __init__(self, *parts: object) -> None:
+        super().__init__(*parts)  # type: ignore[arg-type]
+        self.placeholders: dict[int, Tokens] = {}
+
+    def draft(self, request: Request) -> Draft:
+        draft = super().draft(request)
+        self.last = draft.tokens
+        return draft
+
+    def abandon(self, request: Request) -> None:
+        super().abandon(request)
+        self.placeholders[request.number] = self.last
+
+    def history(self, request: Request, drafted: Tokens) -> Tokens:
+        return request.output + self.placeholders.get(request.number, ()) + drafted
+
+
+# Settings.
+
+
+class PenaltiesFrozen(Rounds):
+    """Penalties count what was committed when the round began."""
+
+    def history(self, request: Request, drafted: Tokens) -> Tokens:
+        return request.output
+
+
+class LastTokenCountedTwice(Rounds):
+    def history(self, request: Request, drafted: Tokens) -> Tokens:
+        return request.output + request.output[-1:] + drafted
+
+
+# Stops.
+
+
+class EndLookedForInTheLastSlotOnly(Rounds):
+    def emit(self, request: Request, tokens: Tokens) -> Tokens:
+        return tokens[: request.stops.room(request.output)]
+
+
+class FirstEosIdOnly(Rounds):
+    def emit(self, request: Request, tokens: Tokens) -> Tokens:
+        stops, first = request.stops, request.stops.eos[:1]
+        kept = stops.cut(request.output, tokens)
+        return tokens[: len(kept) + 1] if stops.eos and kept[-1] in stops.eos and kept[-1] not in first else kept
+
+
+class NotClampedToMaxTokens(Rounds):
+    """A round is emitted whole unless EOS or a stop sequence cuts it, and drafts as deep as ever."""
+
+    def room(self, request: Request) -> int:
+        return request.speculation.k
+
+    def emit(self, request: Request, tokens: Tokens) -> Tokens:
+        for length in range(1, len(tokens)):
+            if request.stops.reason(request.output + tokens[:length]) in ("eos", "stop_sequence"):
+                return tokens[:length]
+        return tokens
+
+
+class TokensAfterTheEndKeptInTheCache(Rounds):
+    """The output is cut, the cache is not."""
+
+    def verify(self, request: Request, draft: Draft) -> None:
+        super().verify(request, draft)
+        if request.stops.finished(request.output):
+            request.entries.append(read_text(self.model, request.entries.visible(), request.output[-1:]).entries)
+
+
+# Reports.
+
+
+class BonusCounted(Metrics):
+    def add(self, done: Round) -> None:
+        super().add(done)
+        self.accepted += 1
+
+
+class AcceptedCountedAfterStops(Metrics):
+    def add(self, done: Round) -> None:
+        super().add(Round(done.start, done.drafted, min(done.accepted, len(done.emitted) - 1), done.emitted, done.rule))
+
+
+class RoundsWithoutDraftsCounted(Metrics):
+    def add(self, done: Round) -> None:
+        super().add(done)
+        self.drafts += not done.drafted
+
+
+class LogProbabilitiesOffByARow(Rounds):
+    def report(self, request: Request, step: Step, scores: list[Row]) -> None:  # type: ignore[override]
+        super().report(request, step, [*scores[1:], scores[-1]])
+
+
+class EmittedCountIsReported(Rounds):
+    """A round reports the emitted tokens as accepted, the target's own among them."""
+
+    def report(self, request: Request, step: Step, scores: list[Row]) -> None:  # type: ignore[override]
+        done = step.round
+        reported = Round(done.start, done.drafted, min(len(done.emitted), len(done.drafted)), done.emitted, done.rule)
+        super().report(request, Step(reported, step.p, step.draft), scores)
+
+
+def driving(**parts: type) -> type[Schedules]:
+    """Schedules of an engine with one part replaced."""
+    return of(type("Engine", (Engine,), parts))
+
+
+def of(engine: type[Engine]) -> type[Schedules]:
+    return type("Machine", (Schedules,), {"engine_type": engine})
+
+
+def rounds(part: type[Rounds]) -> type[Schedules]:
+    return driving(rounds_type=part)
+
+
+def drafting(draft_model: type[DraftModel]) -> type[Schedules]:
+    return type("Machine", (Schedules,), {"speculations": speculations(draft_model)})
+
+
+FAULTS: dict[str, type[Schedules]] = {
+    part.__name__: make(part)
+    for make, parts in [
+        (
+            rounds,
+            [
+                OneTooMany,
+                OneTooFew,
+                ResetInstead,
+                FirstRowsKept,
+                PublishedWithRejectedTokens,
+                ChunkPositionsRestart,
+                PositionsByOrder,
+                EverythingBelowTheDiagonal,
+                PlaceholderSurvives,
+                PenaltiesFrozen,
+                LastTokenCountedTwice,
+                EndLookedForInTheLastSlotOnly,
+                FirstEosIdOnly,
+                NotClampedToMaxTokens,
+                TokensAfterTheEndKeptInTheCache,
+                LogProbabilitiesOffByARow,
+                EmittedCountIsReported,
+            ],
+        ),
+        (lambda part: driving(memory_type=part), [PrefixHitTooLong, ReadKeptOverPreemption, PagesLeaked]),
+        (lambda part: driving(metrics_type=part), [BonusCounted, AcceptedCountedAfterStops, RoundsWithoutDraftsCounted]),
+        (of, [SeedsShared, SeedsByRow, DraftLawsInOldOrder, SettingsOfTheFirstRow]),
+        (drafting, [LastDraftNeverRead, DraftSettledForTheBonus]),
+    ]
+    for part in parts
+}
