@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specref import rules
+from specref.batched.laws import law_at
 from specref.batched.status import BAD_DRAFT, BAD_ID, BAD_SETTING, BAD_TARGET, BAD_TREE, bad_numbers, flag, no_best, not_a_law
 
 
@@ -83,9 +84,11 @@ class Drafts:
 
     def law_at(self, position: Tensor) -> Tensor:
         """The law of the drafted token at `position [B]` of each row, `[B, V]`; zeros behind the last one that is meant."""
-        law = self.laws.new_zeros(len(self.tokens), self.laws.shape[-1])
-        rows = (position < self.count).nonzero().squeeze(1)
-        law[rows] = self.laws[rows, position[rows]]
+        B, k, V = self.laws.shape
+        if k == 0:
+            return self.laws.new_zeros(B, V)
+        law = law_at(self.laws, position.clamp(max=k - 1))
+        law[position >= self.count] = 0
         return law
 
     def checked(self, p: Tensor, u: Tensor | None, *, with_laws: bool, scores: bool = False) -> tuple[Tensor, Tensor]:
@@ -96,7 +99,7 @@ class Drafts:
         """
         B, k = self.tokens.shape
         V = _vocabulary(p, u, (B, k + 1), self.laws if with_laws else None)
-        after = torch.arange(k + 1, device=p.device) <= self.count[:, None]  # k + 1 positions have a target law
+        after = torch.arange(k + 1, device=p.device) <= self.count[:, None]  # the positions that have a target law
         status = flag((no_best(p) if scores else not_a_law(p)) & after, BAD_TARGET) | flag(self._wrong_count, BAD_SETTING)
         outside = (self.tokens < 0) | (self.tokens >= V)
         status |= flag(outside & self.meant, BAD_ID)

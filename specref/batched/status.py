@@ -1,7 +1,8 @@
 """What is wrong with a row: one number per row of a batch, 0 for a row that could be verified.
 
-A row's status depends on what it was given and not on where its verification went, and on nothing of other rows. A row with a
-status has a defined outcome (nothing accepted, no token), never an undefined one. The bits are those of the kernels.
+A row's status depends on what it was given, padding aside, and neither on where its verification went nor on other rows. A row
+with a status has a defined outcome (nothing accepted, no token), never an undefined one. The bits are those of the kernels,
+which say nothing, though, of laws that they never came to.
 """
 
 from __future__ import annotations

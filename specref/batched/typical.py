@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specref.batched.chain import ratio
+from specref.batched.chain import accept_or_redraw, ratio
 from specref.batched.drafts import Drafts, Trees, VerifiedRows
-from specref.batched.laws import accepts, law_at, leading, picks, probability, residual, total
+from specref.batched.laws import law_at, picks, probability, total
 from specref.batched.masks import depths
 
 
@@ -88,7 +88,4 @@ def lenient(p: Tensor, drafts: Drafts, u: Tensor, lenience: float) -> VerifiedRo
     if not 0 <= lenience <= 1:
         raise ValueError(f"lenience is {lenience}; it must lie between 0 and 1")
     x, status = drafts.checked(p, u, with_laws=True)
-    kept = accepts(probability(p[:, :-1], x), lenience * probability(drafts.laws, x), u[:, :-1])
-    accepted = leading(kept & drafts.meant)
-    next_token = picks(residual(law_at(p, accepted), drafts.law_at(accepted)), u[:, -1])
-    return VerifiedRows.of(accepted, next_token, status)
+    return accept_or_redraw(p, drafts, u, status, probability(p[:, :-1], x), lenience * probability(drafts.laws, x))
