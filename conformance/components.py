@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,9 @@ MakeCache = Callable[[], KVCache]
 class VerifiedBatch:
     """What a verifier decided about B rows.
 
-    accepted `[B]`: drafted tokens kept. next_token `[B]`: the token emitted after them. path `[B, N-1]`: for trees, the accepted
-    nodes from the root's child down, then -1. refused `[B]`: rows that it says cannot be verified; None if it never says so.
+    accepted `[B]`: drafted tokens kept. next_token `[B]`: the token emitted after them. path `[B, N-1]`: for trees, the
+    accepted nodes from the root's child down, then -1. refused `[B]`: rows that it says cannot be verified; None if it never
+    says so.
     """
 
     accepted: Ints
@@ -41,7 +42,7 @@ class VerifiedBatch:
     refused: Mask | None = None
 
     def nonsense(self, nodes: int, vocabulary: int) -> str:
-        """What makes this no answer to B rows with `nodes` drafted tokens each; "" if it is one. Refused rows may hold anything.
+        """What makes this no answer to B rows with `nodes` drafted tokens each, or "". Refused rows may hold anything.
 
         >>> VerifiedBatch(np.array([3]), np.array([0])).nonsense(nodes=2, vocabulary=4)
         'row 0 accepted 3 of 2 drafted tokens'
@@ -63,6 +64,7 @@ class ChainVerifier(Protocol):
     can be handed its random numbers.
     """
 
+    trees: Literal[False]
     name: str
     rule: str
     takes_uniforms: bool
@@ -72,8 +74,12 @@ class ChainVerifier(Protocol):
 
 
 class TreeVerifier(Protocol):
-    """A verification function for token trees; rule: "without_replacement", "one_hot", "target_only", "traversal", "undeclared"."""
+    """A verification function for token trees.
 
+    rule: "without_replacement", "one_hot", "target_only" or "traversal", or "undeclared".
+    """
+
+    trees: Literal[True]
     name: str
     rule: str
     takes_uniforms: bool
@@ -81,9 +87,10 @@ class TreeVerifier(Protocol):
     def verify(
         self, p: Floats, q: Floats | None, tokens: Ints, parents: Ints, *, uniforms: Floats | None, seed: int
     ) -> VerifiedBatch:
-        """p, q `[B, N, V]`: the target's law after each node, and the law that each node was drawn from; tokens, parents `[B, N]`.
+        """p, q `[B, N, V]`: the target's law after each node, and the law that each node was drawn from.
 
-        Node 0 is the root, the last committed token, with parent -1. uniforms `[B, N]`: as in `specref.batched.tree`.
+        tokens, parents `[B, N]`: node 0 is the root, the last committed token, with parent -1. uniforms `[B, N]`: as in
+        `specref.batched.tree`.
         """
 
 

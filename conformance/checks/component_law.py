@@ -21,7 +21,7 @@ from conformance.checks.places import Place, judged, nonsense
 from conformance.components import NEEDS_LAWS, ChainVerifier, Ints, TreeVerifier, VerifiedBatch
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.sampling import request_seed
-from conformance.statistics import Ledger, ModePlan, Plan
+from conformance.statistics import Evidence, Ledger, ModePlan, Plan
 from conformance.statistics.evidence import Floats
 from conformance.statistics.one_hot_rows import one_hot_rows, row_mixups
 from conformance.statistics.rows import ratio_to_one
@@ -53,22 +53,15 @@ def ask(verifier: ChainVerifier | TreeVerifier, trial: Trial, seed: int) -> Veri
     q = trial.q if verifier.rule in NEEDS_LAWS else None
     N = len(trial.parents)
     uniforms = np.random.default_rng([seed, 1]).random((len(trial), N)) if verifier.takes_uniforms else None
-    if is_tree(verifier):
+    if verifier.trees:
         parents = np.tile(np.array(trial.parents), (len(trial), 1))
-        return verifier.verify(trial.p, q, trial.tokens, parents, uniforms=uniforms, seed=seed)  # type: ignore[call-arg]
-    return verifier.verify(  # type: ignore[call-arg]
-        trial.p, None if q is None else q[:, 1:], trial.tokens[:, 1:], uniforms=uniforms, seed=seed
-    )
-
-
-def is_tree(verifier: ChainVerifier | TreeVerifier) -> bool:
-    """Whether it verifies trees."""
-    return "parents" in verifier.verify.__code__.co_varnames  # type: ignore[attr-defined]
+        return verifier.verify(trial.p, q, trial.tokens, parents, uniforms=uniforms, seed=seed)
+    return verifier.verify(trial.p, None if q is None else q[:, 1:], trial.tokens[:, 1:], uniforms=uniforms, seed=seed)
 
 
 def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int) -> Iterator[Round]:
     """`rows` rows through a verifier, over all kinds of instances and shapes in turn."""
-    shapes = TREES if is_tree(verifier) else CHAINS
+    shapes = TREES if verifier.trees else CHAINS
     rng = np.random.default_rng([seed, 0])
     laws = make_laws(PER_KIND, max(map(len, shapes)), VOCABULARY, rng)
     done = batch = 0
@@ -176,9 +169,9 @@ class _Judge:
     def findings(self) -> list[Finding]:
         """LAW-3 and LAW-4."""
         if self.bets is not None:
-            for evidence in ledger_evidence(self.accounts):
-                if evidence.check == "acceptance":
-                    self.ledger.put(self.name, evidence)
+            for account in ledger_evidence(self.accounts):
+                if account.check == "acceptance":
+                    self.ledger.put(self.name, account)
         look = self.ledger.look()
         named = {one.check for one in look.named}
         evidence = self.ledger.evidence(self.name)
@@ -193,8 +186,7 @@ class _Judge:
             "LAW-3",
             self.name,
             verdict,
-            _summary(verdict, self.rows, self.planned, guilty[0].check, guilty[0].holder) if guilty else
-            _summary(verdict, self.rows, self.planned),
+            _summary(verdict, self.rows, self.planned, guilty),
             n=self.rows,
             planned=self.planned,
             unit="rows",
@@ -208,17 +200,18 @@ class _Judge:
         )
         return [law, self._rule_finding("acceptance" in named)]
 
-    def _worst_kinds(self, evidence: Sequence[object]) -> Iterator[str]:
-        """Which kinds of instances show it: each with the log10 evidence of its own tokens."""
+    def _worst_kinds(self, evidence: Sequence[Evidence]) -> Iterator[str]:
+        """Which kinds of instances and which places of a round show it, by the evidence of their own tokens."""
         for one in evidence:
-            detail = getattr(one, "detail", {})
-            if getattr(one, "check", "") in ("context", "slot"):
-                what = "instances of kind" if one.check == "context" else "place in the round"  # type: ignore[attr-defined]
-                each = detail["log10_e"]
-                for place in np.argsort(each)[::-1][:2]:
-                    if each[place] > 2:
-                        label = repr(KINDS[place]) if what.startswith("inst") else str(place)
-                        yield f"{what} {label}: expected the target's law, found evidence 1e{each[place]:.0f} against it"
+            if one.check not in ("context", "slot"):
+                continue
+            each = one.detail["log10_e"]
+            for place in np.argsort(each)[::-1][:2]:
+                if each[place] > 2:
+                    where = (
+                        f"instances of kind '{KINDS[place]}'" if one.check == "context" else f"position {place} of the round"
+                    )
+                    yield str(Place(where, "the target's law", f"evidence of 1e{min(each[place], 999):.0f} against it"))
 
     def _rule_finding(self, odds: bool) -> Finding:
         if self.rule not in (*STEP_RULES, "block"):
@@ -238,10 +231,10 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _summary(verdict: Verdict, rows: int, planned: int, check: str = "", holder: str = "") -> str:
-    if verdict is Verdict.VIOLATES:
-        held = f" ({holder})" if holder else ""
-        return f"the tokens of {rows} rows do not follow the target's law: the evidence lies with {check}{held}"
+def _summary(verdict: Verdict, rows: int, planned: int, guilty: Sequence[Evidence]) -> str:
+    if guilty:
+        held = f" ({guilty[0].holder})" if guilty[0].holder else ""
+        return f"the tokens of {rows} rows do not follow the target's law: the evidence lies with {guilty[0].check}{held}"
     if verdict is Verdict.CONFORMS:
         return f"the tokens of {rows} rows of our making are jointly what the target would sample"
     return f"only {rows} of {planned} rows were judged; no alarm so far"

@@ -44,7 +44,10 @@ def paths_of(trial: Trial, answer: VerifiedBatch) -> tuple[Ints, str]:
 
 @dataclass(frozen=True)
 class Completed:
-    """Rounds brought to D + 1 tokens: tokens `[B, D+1]`, of which the verifier emitted the first accepted + 1; p, q `[B, D+1, V]`."""
+    """Rounds brought to D + 1 tokens, of which the verifier emitted the first accepted + 1.
+
+    tokens `[B, D+1]`; p, q `[B, D+1, V]`: the laws of each given the tokens before it.
+    """
 
     tokens: Ints
     accepted: Ints
@@ -83,7 +86,9 @@ def complete(trial: Trial, answer: VerifiedBatch, path: Ints, rng: np.random.Gen
         kept = place < answer.accepted
         node = path[:, place] if place < path.shape[1] else np.full(B, -1)
         drawn = draw(p[:, place], rng.random(B))
-        tokens[:, place] = np.where(kept, trial.tokens[rows, node], np.where(place == answer.accepted, answer.next_token, drawn))
+        tokens[:, place] = np.where(
+            kept, trial.tokens[rows, node], np.where(place == answer.accepted, answer.next_token, drawn)
+        )
         before = tokens[:, place]
     return Completed(tokens, answer.accepted, p, q, trial.kinds)
 

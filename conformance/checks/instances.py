@@ -133,7 +133,9 @@ def draw_trial(
                 law = laws.q[instance, depths[parent], tokens[:, parent]]
             q[:, node] = law
             tokens[:, node] = law.argmax(axis=1) if greedy else draw(law, rng.random(rows))
-            left[parent] = _without(law, [tokens[:, n] for n in range(1, node + 1) if parents[n] == parent]) if distinct else law
+            left[parent] = (
+                _without(law, [tokens[:, n] for n in range(1, node + 1) if parents[n] == parent]) if distinct else law
+            )
         p[:, node] = laws.p[instance, depths[node], tokens[:, node]]
     return Trial(laws, tuple(parents), depths, instance, tokens, p, q)
 

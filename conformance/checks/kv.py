@@ -66,7 +66,9 @@ class CacheState:
     schedule: str = ""
 
 
-def schedules(number: int, seed: int, *, k: int = 4, page_size: int = 4, vocabulary: int = 50, trees: bool = True) -> list[Schedule]:
+def schedules(
+    number: int, seed: int, *, k: int = 4, page_size: int = 4, vocabulary: int = 50, trees: bool = True
+) -> list[Schedule]:
     """The named schedules, then random ones of up to 8 rounds; the smallest first.
 
     >>> [schedule.name for schedule in schedules(0, seed=0)][:3]
@@ -77,14 +79,17 @@ def schedules(number: int, seed: int, *, k: int = 4, page_size: int = 4, vocabul
     def tokens(count: int) -> Tokens:
         return tuple(rng.integers(vocabulary, size=count).tolist())
 
+    def token() -> int:
+        return int(rng.integers(vocabulary))
+
     def chain(drafts: int, accepted: int) -> RoundPlan:
-        return RoundPlan(tokens(drafts), accepted, *tokens(1))
+        return RoundPlan(tokens(drafts), accepted, token())
 
     def tree() -> RoundPlan:
         size = int(rng.integers(3, 8))
         parents = (-1, *(int(rng.integers(0, node)) for node in range(1, size)))
         path = TokenTree(range(size), parents).path(int(rng.integers(0, size)))
-        return RoundPlan(tokens(size - 1), len(path), *tokens(1), parents, path)
+        return RoundPlan(tokens(size - 1), len(path), token(), parents, path)
 
     def any_round() -> RoundPlan:
         if trees and rng.random() < 0.3:
@@ -102,8 +107,9 @@ def schedules(number: int, seed: int, *, k: int = 4, page_size: int = 4, vocabul
     ]
     plans += [(f"page boundary, offset {o}", page_size + o, [chain(k, 1), chain(k, k), chain(k, 0)]) for o in range(page_size)]
     if trees:
-        siblings = RoundPlan(tokens(4), 2, *tokens(1), (-1, 0, 0, 2, 2), (2, 4))
-        plans += [("a tree, its last branch kept", 3, [siblings]), ("two trees", 3, [siblings, replace(siblings, path=(1,), accepted=1)])]
+        siblings = RoundPlan(tokens(4), 2, token(), (-1, 0, 0, 2, 2), (2, 4))
+        plans.append(("a tree, its last branch kept", 3, [siblings]))
+        plans.append(("two trees", 3, [siblings, replace(siblings, path=(1,), accepted=1)]))
     plans.append(("after a ring has wrapped", 20, [chain(k, 0), chain(k, 0), chain(k, k), chain(k, 1)]))
     for case in range(number):
         plans.append((f"random {case}", int(rng.integers(1, 12)), [any_round() for _ in range(int(rng.integers(2, 9)))]))
@@ -127,14 +133,23 @@ def run(make: MakeCache, schedule: Schedule) -> Iterator[CacheState]:
         committed = (*committed, *plan.kept, plan.emitted)
         fresh = make()
         fresh.append(list(committed[:-1]))
-        steps = str(replace(schedule, rounds=schedule.rounds[: number + 1]))
         yield CacheState(
-            f"schedule '{schedule.name}', round {number}", committed[:-1], np.array(cache.visible()), np.array(fresh.visible()), steps
+            f"schedule '{schedule.name}', round {number}",
+            committed[:-1],
+            np.atleast_1d(cache.visible()),
+            np.atleast_1d(fresh.visible()),
+            str(replace(schedule, rounds=schedule.rounds[: number + 1])),
         )
 
 
 def cache_finding(
-    mode: str, states: Sequence[CacheState] | None, planned: int, *, tolerance: float = 0.0, missing: int = 0, requirement: str = "KV-1"
+    mode: str,
+    states: Sequence[CacheState] | None,
+    planned: int,
+    *,
+    tolerance: float = 0.0,
+    missing: int = 0,
+    requirement: str = "KV-1",
 ) -> Finding:
     """KV-1: every entry equals the fresh one within `tolerance`, and none is missing or left over.
 
@@ -200,7 +215,8 @@ def prefix_finding(
         if not any(tokens[: len(page.tokens)] == page.tokens for tokens in committed):
             longest = max((_common(page.tokens, tokens) for tokens in committed), default=0)
             where = f"page {number}, position {longest}"
-            places.append(Place(where, "committed tokens only", f"token {page.tokens[longest]}, which nothing committed leads to"))
+            found = f"token {page.tokens[longest]}, which nothing committed leads to"
+            places.append(Place(where, "committed tokens only", found))
             continue
         state = CacheState(f"page {number}", page.tokens[-len(page.fresh) :], page.found, page.fresh)
         place = _first_difference(state, tolerance, 0)

@@ -53,7 +53,8 @@ def stop_findings(
                 fell[requirement] |= {Segment(place) for place, _ in [list(segments(output.rounds))[len(end) - 1]]}
             if len(output.tokens) > len(end):
                 after = f"the end ({_ending(stops, end, reason)})"
-                places[requirement].append(Place(where, after, f"{len(output.tokens) - len(end)} more, token {output.tokens[len(end)]}"))
+                more = f"{len(output.tokens) - len(end)} more, token {output.tokens[len(end)]}"
+                places[requirement].append(Place(where, after, more))
         else:
             places["STOP-5"].append(Place(where, "more tokens", "the end, for no reason that the request gives"))
         if stops.min_tokens:
@@ -89,7 +90,7 @@ def _ending(stops: Stops, end: tuple[int, ...], reason: str) -> str:
     if reason == "eos":
         return f"end-of-sequence id {end[-1]}, number {stops.eos.index(end[-1]) + 1} of {len(stops.eos)}"
     if reason == "stop_sequence":
-        return f"stop sequence {next(one for one in stops.sequences if end[-len(one):] == one)}"
+        return f"stop sequence {next(one for one in stops.sequences if end[-len(one) :] == one)}"
     return f"max_tokens {stops.max_tokens}"
 
 

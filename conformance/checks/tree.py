@@ -77,10 +77,12 @@ def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Find
         for node, (depth, found_at) in enumerate(zip(one.tree.position_ids(one.prefix), one.inputs.positions)):
             if depth != found_at:
                 positions.append(Place(f"{where}, node {node}", f"position {depth}", f"position {found_at}"))
-    many = {"n": len(built), "planned": planned, "unit": "trees"}
     return [
-        judged("TREE-1", name, masks, claim="every node sees the prefix, its ancestors and itself", **many),  # type: ignore[arg-type]
-        judged("TREE-2", name, positions, claim="every node stands at prefix + depth", **many),  # type: ignore[arg-type]
+        judged(requirement, name, places, n=len(built), planned=planned, unit="trees", claim=claim)
+        for requirement, places, claim in (
+            ("TREE-1", masks, "every node sees the prefix, its ancestors and itself"),
+            ("TREE-2", positions, "every node stands at prefix + depth"),
+        )
     ]
 
 
@@ -94,7 +96,8 @@ def sibling_finding(mode: str, drafted: Sequence[TokenTree], rule: str, planned:
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
             elder = first.setdefault((parent, token), node)
             if elder != node:
-                places.append(Place(f"tree {number}, node {node}", f"another token than its sibling {elder}", f"token {token} again"))
+                where = f"tree {number}, node {node}"
+                places.append(Place(where, f"another token than its sibling {elder}", f"token {token} again"))
     claim = "no two siblings hold one token"
     return judged("TREE-3", mode, places, n=len(drafted), planned=planned, unit="trees", claim=claim)
 
@@ -127,18 +130,21 @@ def longest_path_finding(mode: str, verified: Sequence[GreedyTree], planned: int
     return judged("TREE-4", mode, places, n=len(verified), planned=planned, unit="trees", claim=claim)
 
 
-def logits_finding(requirement: str, mode: str, rows: Logits, margin: Margin, planned: int, names: Sequence[str] = ()) -> Finding:
+def logits_finding(
+    requirement: str, mode: str, rows: Logits, margin: Margin, planned: int, names: Sequence[str] = ()
+) -> Finding:
     """TREE-5 (and BATCH-3): rows of logits `[n, V]` computed together equal the same rows computed alone, within the margin.
 
     names: of the rows, as "tree 3, node 5". Masked logits (-inf in both) are equal.
     """
     if rows.together.shape != rows.alone.shape:
-        return nonsense(requirement, mode, f"logits {list(rows.together.shape)} cannot be compared with {list(rows.alone.shape)}")
+        shapes = f"{list(rows.together.shape)} and {list(rows.alone.shape)}"
+        return nonsense(requirement, mode, f"logits {shapes} cannot be compared")
     places = []
     with np.errstate(invalid="ignore"):
         apart = np.where(rows.together == rows.alone, 0.0, np.abs(rows.together - rows.alone))
     apart = np.where(np.isnan(apart), np.inf, apart)
-    for row in np.flatnonzero(apart.max(axis=1, initial=0.0) > margin.value):
+    for row in np.flatnonzero(apart.max(axis=1, initial=0.0) > margin.value).tolist():
         token = int(apart[row].argmax())
         where = f"{names[row] if names else f'row {row}'}, token {token}"
         places.append(Place(where, f"logit {rows.alone[row, token]:.6g}", f"{rows.together[row, token]:.6g}"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 
-from conformance.components import NEEDS_LAWS, Floats, Ints, VerifiedBatch
+from conformance.components import Floats, Ints, VerifiedBatch
 from specref import batched
 from specref.batched import block as batched_block
 from specref.batched import chain as batched_chain
@@ -45,6 +47,7 @@ BATCHED_TREE_RULES = {
 class ReferenceChain:
     """A chain rule of `specref.rules`, one row after the other."""
 
+    trees: Literal[False] = False
     takes_uniforms = True
 
     def __init__(self, rule: str, function: Rule | None = None, name: str = "") -> None:
@@ -72,6 +75,7 @@ class ReferenceChain:
 class ReferenceTree:
     """A tree rule of `specref.rules`, one row after the other."""
 
+    trees: Literal[True] = True
     takes_uniforms = True
 
     def __init__(self, rule: str, function: Rule | None = None, name: str = "") -> None:
@@ -105,6 +109,7 @@ def _batch(rows: list[Verified], width: int | None = None) -> VerifiedBatch:
 class BatchedChain:
     """A chain rule of `specref.batched` on the CPU."""
 
+    trees: Literal[False] = False
     takes_uniforms = True
 
     def __init__(self, rule: str) -> None:
@@ -121,6 +126,7 @@ class BatchedChain:
 class BatchedTree:
     """A tree rule of `specref.batched` on the CPU."""
 
+    trees: Literal[True] = True
     takes_uniforms = True
 
     def __init__(self, rule: str) -> None:
@@ -133,21 +139,10 @@ class BatchedTree:
         laws = None if q is None else torch.from_numpy(q)
         trees = batched.Trees(torch.from_numpy(tokens), torch.from_numpy(parents), laws)
         out = BATCHED_TREE_RULES[self.rule](torch.from_numpy(p), trees, _numbers(uniforms, tokens.shape[1], len(p), seed))
-        return VerifiedBatch(
-            out.accepted.numpy(), out.next_token.numpy(), out.path.numpy(), refused=out.status.numpy() != 0
-        )
+        return VerifiedBatch(out.accepted.numpy(), out.next_token.numpy(), out.path.numpy(), refused=out.status.numpy() != 0)
 
 
 def _numbers(uniforms: Floats | None, width: int, rows: int, seed: int) -> torch.Tensor:
     if uniforms is None:
         return torch.rand(rows, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return torch.from_numpy(uniforms)
-
-
-def needs_laws(rule: str) -> bool:
-    """Whether a verifier of this rule is handed the draft's laws.
-
-    >>> needs_laws("ratio"), needs_laws("token_matching")
-    (True, False)
-    """
-    return rule in NEEDS_LAWS

@@ -1,0 +1,198 @@
+"""ACCEPT: the share of accepted drafts is what the declared rule gives, and reported numbers are those of the rounds.
+
+ACCEPT-1 the flags given the drafts, as a martingale: wrong drafts cannot move it. ACCEPT-2 the target drafting for itself at
+temperature 0 is accepted throughout, near-ties aside. ACCEPT-3 metrics are recomputed from the traces. Acceptance says nothing
+about correctness: none of this replaces LAW.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from conformance.checks.places import Place, judged, nonsense, not_exposed, not_promised
+from conformance.components import Floats, Ints, Mask
+from conformance.findings import Finding, Statistic, Verdict
+from conformance.protocols import Output
+from conformance.statistics.acceptance import (
+    FLOAT32_ETA,
+    RATIO_RULES,
+    TARGET_RULES,
+    AcceptanceBets,
+    smallest_detectable_let_through,
+)
+from conformance.statistics.greedy import Margin
+from conformance.statistics.wealth import log_threshold
+
+CHUNK = 4096
+SAMPLE = 64
+
+
+def acceptance_finding(
+    mode: str,
+    rule: str,
+    p: Floats,
+    q: Floats,
+    drafts: Ints,
+    accepted: Mask,
+    planned: int,
+    *,
+    alpha: float = 1e-6,
+    eta: float = FLOAT32_ETA,
+) -> Finding:
+    """ACCEPT-1 of n drafts that the verifier looked at, in order: p, q `[n, V]` where each stood, the draft, and its flag.
+
+    Under the ratio rule a draft x is accepted with probability min(1, p/q), so drafts from q with probability sum(min(p, q));
+    under one-hot and matching rules with p(x). eta: error of the laws' logits, more where they were rescored.
+    """
+    if rule not in (*RATIO_RULES, *TARGET_RULES):
+        return not_promised("ACCEPT-1", mode, f"an acceptance probability (the rule is {rule!r})")
+    if not len(p) == len(q) == len(drafts) == len(accepted) or not len(p):
+        return nonsense("ACCEPT-1", mode, f"{len(p)}, {len(q)} laws, {len(drafts)} drafts and {len(accepted)} flags do not fit")
+    account = None
+    predicted = 0.0
+    impossible: list[Place] = []
+    for start in range(0, len(p), CHUNK):
+        part = slice(start, start + CHUNK)
+        bets = AcceptanceBets(p[part], q[part], rule, eta, eta)
+        account = account or bets.verifier()
+        rows, x, flags = np.arange(len(p[part])), drafts[part], np.asarray(accepted[part], bool)
+        account.add(bets.verifier_log_factors(rows, x, flags))
+        rho = bets.rho[rows, x]
+        predicted += float(rho.sum())
+        for row in np.flatnonzero((rho == 0) & flags)[:5]:
+            law = f"p = {p[start + row, x[row]]:.3g}, q = {q[start + row, x[row]]:.3g}"
+            impossible.append(Place(f"step {start + row}, draft {x[row]} ({law})", "a rejection", "accepted"))
+    assert account is not None
+    rate, expected = float(np.mean(accepted)), predicted / len(p)
+    places = impossible
+    if account.log_e >= log_threshold(alpha):
+        found = f"{rate:.4f} ({account.strongest}, log10 evidence {account.log_e / math.log(10):.1f})"
+        places = [Place(f"all {len(p)} steps", f"an acceptance of {expected:.4f} of these drafts", found), *impossible]
+    verdict = Verdict.VIOLATES if places else Verdict.CONFORMS if len(p) >= planned else Verdict.INCONCLUSIVE
+    words = {
+        Verdict.VIOLATES: f"acceptance is not that of the rule {rule!r}: {places[0] if places else ''}",
+        Verdict.CONFORMS: f"{rate:.4f} of {len(p)} drafts were accepted, and the rule {rule!r} gives {expected:.4f}",
+        Verdict.INCONCLUSIVE: f"only {len(p)} of {planned} drafts were judged; no alarm so far",
+    }
+    sample = slice(0, None, max(1, len(p) // SAMPLE))
+    small = AcceptanceBets(p[sample], q[sample], rule, eta, eta)
+    share = smallest_detectable_let_through(len(p), small, 2 * alpha, 1e-3)
+    return Finding(
+        "ACCEPT-1",
+        mode,
+        verdict,
+        words[verdict],
+        n=len(p),
+        planned=planned,
+        unit="drafts",
+        alpha=alpha,
+        log10_evidence=account.log_e / math.log(10),
+        statistics=(
+            Statistic("accept flags", account.n, log10_evidence=account.log_e / math.log(10), holder=account.strongest),
+        ),
+        detects=f"a share of {share:.2g} of rejected drafts let through" if math.isfinite(share) else "no share let through",
+        violations=tuple(map(str, places[:5])),
+    )
+
+
+def self_draft_finding(
+    mode: str, outputs: Sequence[Output], logits: Sequence[npt.NDArray[np.float64]], margin: Margin, planned: int
+) -> Finding:
+    """ACCEPT-2: with the target as its own draft at temperature 0, a draft is rejected only where two logits nearly tie.
+
+    logits `[len(output), V]` along each output. A rejection by an end of the output is none.
+    """
+    if any(output.rounds is None for output in outputs):
+        return not_exposed("ACCEPT-2", mode, "its rounds")
+    places, n = [], 0
+    for number, (output, rows) in enumerate(zip(outputs, logits, strict=True)):
+        for index, one in enumerate(output.rounds or ()):
+            n += len(one.drafted)
+            if one.accepted == len(one.drafted) or len(one.emitted) <= one.accepted:
+                continue
+            at = one.start + one.accepted
+            draft, emitted = one.drafted[one.accepted], one.emitted[one.accepted]
+            if not 0 <= draft < rows.shape[1] or abs(rows[at][draft] - rows[at][emitted]) > margin.value:
+                where = f"request {number}, round {index}, draft {one.accepted} (output position {at})"
+                places.append(Place(where, f"the target's own token {emitted} as draft", f"draft {draft}, rejected"))
+    claim = "the target accepts everything that it drafts for itself"
+    return judged("ACCEPT-2", mode, places, n=n, planned=planned, unit="drafts", claim=claim)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Sums over rounds, from which every reported number follows."""
+
+    rounds: int
+    drafts: int
+    draft_tokens: int
+    accepted: int
+    emitted: int
+    per_position: tuple[int, ...]
+
+    @classmethod
+    def of(cls, outputs: Sequence[Output]) -> Recomputed:
+        """From traces. drafts: rounds with a draft. per_position[i]: rounds that accepted more than i drafts."""
+        rounds = [one for output in outputs for one in output.rounds or ()]
+        longest = max((one.accepted for one in rounds), default=0)
+        return cls(
+            len(rounds),
+            sum(bool(one.drafted) for one in rounds),
+            sum(len(one.drafted) for one in rounds),
+            sum(one.accepted for one in rounds),
+            sum(len(one.emitted) for one in rounds),
+            tuple(sum(one.accepted > i for one in rounds) for i in range(longest)),
+        )
+
+    def numbers(self) -> dict[str, float]:
+        """Every number by the name under which engines report it: sums, ratios of sums, and `accepted_per_position.i`."""
+        found: dict[str, float] = {
+            "rounds": self.rounds,
+            "drafts": self.drafts,
+            "draft_tokens": self.draft_tokens,
+            "accepted": self.accepted,
+            "emitted": self.emitted,
+        }
+        if self.draft_tokens:
+            found["acceptance_rate"] = self.accepted / self.draft_tokens
+        if self.rounds:
+            found["tokens_per_round"] = self.emitted / self.rounds
+        return found | {f"accepted_per_position.{i}": count for i, count in enumerate(self.per_position)}
+
+
+def metrics_finding(
+    mode: str, reported: Mapping[str, float] | None, outputs: Sequence[Output], planned: int, *, tolerance: float = 1e-9
+) -> Finding:
+    """ACCEPT-3: what the engine reports equals what its traces say; names as in `Recomputed.numbers`.
+
+    `reported_accepted` of every round is checked too; a number that traces say nothing about is left out.
+    """
+    if any(output.rounds is None for output in outputs):
+        return not_exposed("ACCEPT-3", mode, "its rounds")
+    own = [
+        (number, index, one)
+        for number, output in enumerate(outputs)
+        for index, one in enumerate(output.rounds or ())
+        if one.reported_accepted is not None
+    ]
+    if reported is None and not own:
+        return not_exposed("ACCEPT-3", mode, "any metrics")
+    places = [
+        Place(f"request {number}, round {index}", f"{one.accepted} accepted", f"{one.reported_accepted} reported")
+        for number, index, one in own
+        if one.reported_accepted != one.accepted
+    ]
+    true = Recomputed.of(outputs).numbers()
+    for name, value in (reported or {}).items():
+        wanted = true.get(name, 0.0) if name.startswith("accepted_per_position.") else true.get(name)
+        if wanted is not None and not abs(value - wanted) <= tolerance * max(1.0, abs(wanted)):
+            places.append(Place(f"metric {name}", f"{wanted:.6g}", f"{value:.6g}"))
+    n = int(true["rounds"])
+    return judged(
+        "ACCEPT-3", mode, places, n=n, planned=planned, unit="rounds", claim="reported metrics are those of the rounds"
+    )

@@ -1,0 +1,72 @@
+"""LOGPROB: returned log-probabilities are the target's own, one for every emitted token, each at its place.
+
+What goes wrong in the wild: 0.0 for every accepted draft (a one-hot law), rows shifted by one, fewer rows than tokens, the raw
+law where the processed one is promised. Where a shifted row explains the values, the finding says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from conformance.checks.places import Place, judged, not_exposed, not_promised
+from conformance.findings import Finding
+from conformance.protocols import Output
+from conformance.sampling import segments
+from conformance.statistics import Segment
+
+
+def logprob_findings(
+    mode: str,
+    outputs: Sequence[Output],
+    returned: Sequence[Sequence[float]] | None,
+    logprobs: Sequence[npt.NDArray[np.float64]],
+    planned: int,
+    *,
+    promised: bool,
+    tolerance: float,
+) -> list[Finding]:
+    """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the law
+    that the engine promises (raw, or after processors). tolerance: in nats; twice the logits' margin. planned: tokens.
+    """
+    if not promised:
+        return [not_promised(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]
+    if returned is None:
+        return [not_exposed(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]
+    values, counts, n = [], [], 0
+    if len(returned) != len(outputs):
+        counts.append(Place("all requests", f"{len(outputs)} lists", f"{len(returned)} lists"))
+    for number, (output, given, rows) in enumerate(zip(outputs, returned, logprobs)):
+        n += len(output.tokens)
+        if len(given) != len(output.tokens):
+            where = f"request {number}, its {len(output.tokens)} tokens"
+            counts.append(Place(where, f"{len(output.tokens)} log-probabilities", len(given)))
+        true = rows[np.arange(len(output.tokens)), list(output.tokens)] if output.tokens else np.zeros(0)
+        for at, (value, wanted) in enumerate(zip(given, true)):
+            if not (abs(value - wanted) <= tolerance or value == wanted):
+                where = f"request {number}, position {at} (token {output.tokens[at]}{_came(output, at)})"
+                why = _explained(rows, output.tokens[at], at, value, tolerance)
+                values.append(Place(where, f"{wanted:.6g}", f"{value:.6g}{why}"))
+    return [
+        judged("LOGPROB-1", mode, values, n=n, planned=planned, unit="tokens", claim="log-probabilities are the target's"),
+        judged(
+            "LOGPROB-2", mode, counts, n=len(outputs), planned=1, unit="requests", claim="every token has its log-probability"
+        ),
+    ]
+
+
+def _came(output: Output, at: int) -> str:
+    if output.rounds is None:
+        return ""
+    segment, slot = list(segments(output.rounds))[at]
+    return f", slot {slot}, {Segment(segment).name.lower()}"
+
+
+def _explained(rows: npt.NDArray[np.float64], token: int, at: int, value: float, tolerance: float) -> str:
+    """Which neighbouring row, if any, gives the value."""
+    for shift in (-1, 1, -2, 2):
+        if 0 <= at + shift < len(rows) and abs(rows[at + shift][token] - value) <= tolerance:
+            return f", which is this token's at position {at + shift}"
+    return ", the log-probability of certainty" if value == 0 else ""

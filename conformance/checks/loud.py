@@ -1,0 +1,133 @@
+"""LOUD: a setting is obeyed or refused, never ignored without a word; a mode that changes the law says so.
+
+A **probe** is a setting so strong that one token shows whether it was obeyed: a ban, a top-1, a penalty that forbids repetition.
+What it allows is computed from the target's own logits along the engine's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from conformance.checks.places import Place, judged, nonsense
+from conformance.components import Mask
+from conformance.findings import Finding
+from conformance.protocols import Mode, Output, Request, Tokens
+from specref.processors import SamplingSettings
+
+LOSSY_RULES = ("typical", "threshold", "relaxed", "synthetic", "lenient", "ensemble")
+"""Rules that change the law on purpose."""
+
+STRONG = 1e4
+"""A penalty that no logit outweighs."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A setting to try: its name, as users know it, and the settings of the request."""
+
+    setting: str
+    settings: SamplingSettings
+
+
+def probes(max_tokens: int, banned: Sequence[int], eos: Sequence[int]) -> list[Probe]:
+    """One probe per setting. banned: tokens that the engine likes to emit after these prompts. eos: likewise, as an end.
+
+    >>> [probe.setting for probe in probes(8, banned=[3], eos=[2])][:3]
+    ['temperature', 'top_k', 'top_p']
+    """
+    plain = SamplingSettings(max_tokens=max_tokens)
+    return [
+        Probe("temperature", replace(plain, temperature=0.0)),
+        Probe("top_k", replace(plain, top_k=1)),
+        Probe("top_p", replace(plain, top_p=1e-6)),
+        Probe("min_p", replace(plain, min_p=1.0)),
+        Probe("repetition_penalty", replace(plain, temperature=0.0, repetition_penalty=STRONG)),
+        Probe("presence_penalty", replace(plain, presence_penalty=STRONG)),
+        Probe("frequency_penalty", replace(plain, frequency_penalty=STRONG)),
+        Probe("logit_bias", replace(plain, logit_bias=dict.fromkeys(banned, -STRONG))),
+        Probe("bad_words", replace(plain, bad_words=tuple((token,) for token in banned))),
+        Probe("min_tokens", replace(plain, min_tokens=max_tokens, eos=eos)),
+    ]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a probe: the refusal's message, or outputs with the target's raw logits along them (`[len(output), V]`)."""
+
+    probe: Probe
+    requests: Sequence[Request] = ()
+    outputs: Sequence[Output] = ()
+    logits: Sequence[npt.NDArray[np.float64]] = ()
+    refusal: str | None = None
+
+
+def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: int) -> Finding:
+    """LOUD-1: every probe was obeyed in every token, or refused by a message that names the setting.
+
+    margin: in logits; a token this near to an allowed one is a near-tie.
+    """
+    places = []
+    for one in tried:
+        setting = one.probe.setting
+        if one.refusal is not None:
+            if setting.replace("_", "") not in one.refusal.lower().replace("_", "").replace("-", "").replace(" ", ""):
+                places.append(Place(setting, "a refusal that names the setting", repr(one.refusal[:80])))
+            continue
+        if not one.outputs or not any(output.tokens for output in one.outputs):
+            return nonsense("LOUD-1", mode, f"the probe of {setting} was neither refused nor answered")
+        place = next((_disobeyed(one, i, margin) for i in range(len(one.outputs)) if _disobeyed(one, i, margin)), None)
+        if place is not None:
+            places.append(place)
+    claim = "every setting was obeyed or refused"
+    return judged("LOUD-1", mode, places, n=len(tried), planned=planned, unit="settings", claim=claim)
+
+
+def _disobeyed(one: Tried, number: int, margin: float) -> Place | None:
+    request, output, logits = one.requests[number], one.outputs[number], one.logits[number]
+    for at, token in enumerate(output.tokens):
+        allowed = allowed_tokens(one.probe.settings, request.prompt, output.tokens[:at], logits[at], margin)
+        if not allowed[token]:
+            shown = np.flatnonzero(allowed)
+            words = f"one of tokens {shown[:4].tolist()}" if len(shown) <= 4 else f"one of {len(shown)} other tokens"
+            return Place(f"{one.probe.setting}, request {number}, position {at}", words, f"token {token}")
+    return None
+
+
+def allowed_tokens(
+    settings: SamplingSettings, prompt: Tokens, output: Tokens, logits: npt.NDArray[np.float64], margin: float
+) -> Mask:
+    """Which tokens `[V]` a probe's settings leave a noticeable probability (1e-30), given raw logits `[V]`.
+
+    Logits within `margin` of a kept one are kept too. At temperature 0 these are the best tokens.
+
+    >>> settings = SamplingSettings(max_tokens=4, presence_penalty=1e4)
+    >>> allowed_tokens(settings, (5,), (1,), np.array([0.0, 3.0, 1.0]), margin=0.0)
+    array([ True, False,  True])
+    """
+    row = logits
+    for processor in replace(settings, temperature=1.0).processors():
+        row = np.asarray(processor(row, prompt, output), dtype=np.float64)
+    top = row.max()
+    within = margin if settings.temperature == 0 else -np.log(1e-30)
+    kept = row >= top - within
+    if settings.top_k is not None or settings.top_p < 1 or settings.min_p > 0:
+        kept |= logits >= logits[kept].min() - margin
+    return np.asarray(kept)
+
+
+def declared_finding(mode: Mode) -> Finding:
+    """LOUD-2: a mode whose rule changes the law says so.
+
+    >>> declared_finding(Mode("typical acceptance", {"k": 4}, rule="typical")).violations[0]
+    "the rule 'typical': expected a declaration that it changes the law, found none"
+    """
+    lossy = [name for name in LOSSY_RULES if name in mode.rule]
+    places = (
+        [Place(f"the rule {mode.rule!r}", "a declaration that it changes the law", "none")] if lossy and not mode.lossy else []
+    )
+    claim = "a rule that changes the law is declared" if lossy else "the declared rule keeps the law"
+    return judged("LOUD-2", mode.name, places, n=1, planned=1, unit="modes", claim=claim)
