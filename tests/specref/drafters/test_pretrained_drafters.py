@@ -19,7 +19,7 @@ from specref.drafters.medusa import MedusaDrafter, MedusaHeads, MedusaTreeDrafte
 from specref.laws import NO_LAW
 from specref.models import softmax
 from specref.pretrained import measure, measure_drafters, train_drafters
-from specref.rules import chain, rewired
+from specref.rules import Verified, chain
 from specref.rules.block import block
 from specref.rules.tree import recursive_rejection, sequential_one_hot, traversal
 from specref.rules.typical import typical
@@ -123,6 +123,11 @@ class ChosenAsDrawn(eagle.EagleDrawnTree):
         return Draft.claimed(tree.tokens, [NO_LAW, *laws_without_replacement(tree, q)[1:]], tree)
 
 
+def unverified(p, draft, chance):
+    """A fault: every draft is kept."""
+    return Verified(len(draft.tokens), chance.picks(p[-1], slot=("emit",)))
+
+
 def q_of_net(net, target):
     def laws(tokens):
         read = train_drafters.Read(target, torch.tensor([tokens]))
@@ -165,7 +170,7 @@ def cases(family, name):
         "traversal": (drawn, traversal, True, True),
         "growing": (eagle.EagleGrowingTree(net, target, top_k=5, nodes=16), sequential_one_hot, True, True),
         "chosen as drawn": (ChosenAsDrawn(net, target, PARENTS), recursive_rejection, True, False),
-        "resampled from p": (line, rewired(chain.ratio, residual=lambda p, q: p), False, False),
+        "unverified": (line, unverified, False, False),
     }
 
 
