@@ -19,7 +19,14 @@ from specref.rules.typical import typical
 from specref.tree import TokenTree, laws_without_replacement
 
 CHAIN_RULES = [ratio, token_matching, one_hot_ratio, greedy, block]
-TREE_RULES = [greedy_on_tree, sequential_one_hot, recursive_rejection, traversal, partial(typical, sampled=True)]
+TREE_RULES = {
+    "greedy": greedy_on_tree,
+    "sequential_one_hot": sequential_one_hot,
+    "target_only": target_only,
+    "recursive_rejection": recursive_rejection,
+    "traversal": traversal,
+    "typical": partial(typical, sampled=True),
+}
 EXTREMES = (0.0, 2.0**-53, 0.5, 1 - 2.0**-53)
 
 
@@ -55,8 +62,9 @@ def test_chains(rule) -> None:
             assert all(p[i][token] > 0 for i, token in enumerate(emitted)), f"seed {seed}"
 
 
-@pytest.mark.parametrize("rule", [*TREE_RULES, target_only], ids=str)
-def test_trees(rule) -> None:
+@pytest.mark.parametrize("name", TREE_RULES)
+def test_trees(name: str) -> None:
+    rule = TREE_RULES[name]
     seed = secrets.randbits(32)
     rng = np.random.default_rng(seed)
     parents = [-1, 0, 0, 1, 1, 2]
