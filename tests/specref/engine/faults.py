@@ -270,10 +270,11 @@ class NotClampedToMaxTokens(Rounds):
 class TokensAfterTheEndKeptInTheCache(Rounds):
     """The output is cut, the cache is not."""
 
-    def verify(self, request: Request, draft: Draft) -> None:
-        super().verify(request, draft)
-        if request.stops.finished(request.output):
-            request.entries.append(read_text(self.model, request.entries.visible(), request.output[-1:]).entries)
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        if draft.tree is None and request.stops.finished(request.output):
+            request.entries.rollback(min(request.read + 1, request.entries.length))
+        else:
+            super().keep(request, draft, path)
 
 
 # Reports.
