@@ -92,7 +92,11 @@ class Draft:
         >>> draft = Draft.drawn(lambda so_far: rational([0, 1, 0]), k=3, chance=SampledChance(0), stop=lambda x, q: q[x] == 1)
         >>> draft.tokens
         (1,)
+
+        Raises ValueError for a negative k.
         """
+        if k < 0:
+            raise ValueError(f"k is {k}; a draft has 0 tokens or more")
         tokens: list[int] = []
         laws: list[Law] = []
         for i in range(k):

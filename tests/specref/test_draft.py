@@ -107,3 +107,8 @@ def test_a_claimed_tree_keeps_its_laws(round) -> None:
 def test_a_tree_needs_a_tree() -> None:
     tree = TokenTree([0, 1], [-1, 0])
     assert Draft.chosen(tree.tokens, tree).tree is tree
+
+
+def test_a_negative_number_of_drafts_is_refused() -> None:
+    with pytest.raises(ValueError, match="k is -1"):
+        Draft.drawn(lambda so_far: rational([1, 1]), -1, SampledChance(0))
