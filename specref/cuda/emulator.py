@@ -42,12 +42,13 @@ class EmulatorError(RuntimeError):
 
 @dataclass(frozen=True)
 class Emulation:
-    """How kernels are run: threads per block (None: each op's choice), the schedule, where the sources are, the sanitizer."""
+    """How kernels are run: threads per block (None: each op's choice), schedule, where the sources are, sanitizer, g++ flags."""
 
     threads: int | None = None
     schedule: int = ASCENDING
     sources: Path = KERNEL_FOLDER
     sanitizer: str = os.environ.get("SPECREF_EMULATOR_SANITIZER", "none")
+    flags: tuple[str, ...] = ()
 
 
 _current = Emulation()
@@ -61,7 +62,7 @@ def emulation() -> Emulation:
 
 @contextlib.contextmanager
 def emulated(
-    threads: int | None = None, schedule: int = ASCENDING, sources: Path | None = None, sanitizer: str | None = None
+    threads: int | None = None, schedule: int = ASCENDING, sources: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[None]:
     """Run the emulated kernels inside with these settings; `sources` is another kernel folder, for planted faults."""
     global _current
@@ -71,7 +72,7 @@ def emulated(
         threads=threads,
         schedule=schedule,
         sources=sources or before.sources,
-        sanitizer=sanitizer or before.sanitizer,
+        flags=tuple(flags),
     )
     try:
         yield
@@ -136,8 +137,8 @@ def compile_kernels(file: str, sources: Path = KERNEL_FOLDER, sanitizer: str = "
 
 
 @cache
-def _load(file: str, sources: Path, sanitizer: str) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(compile_kernels(file, sources, sanitizer)))
+def _load(file: str, sources: Path, sanitizer: str, flags: tuple[str, ...]) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(compile_kernels(file, sources, sanitizer, flags)))
     library.emulator_error.restype = ctypes.c_char_p
     return library
 
@@ -162,7 +163,7 @@ def launch_emulated(
 ) -> None:
     """Run one kernel over a grid of blocks of `threads` threads. Raises EmulatorError."""
     settings = _current
-    library = _load(file, settings.sources, settings.sanitizer)
+    library = _load(file, settings.sources, settings.sanitizer, settings.flags)
     values = packed(arguments)
     pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
     block = (ctypes.c_uint * 3)(threads, 1, 1)
@@ -176,7 +177,7 @@ def launch_emulated(
 
 def take_bytes(file: str) -> tuple[int, int]:
     """The bytes of global memory that this file's kernels have read and written since the last call."""
-    library = _load(file, _current.sources, _current.sanitizer)
+    library = _load(file, _current.sources, _current.sanitizer, _current.flags)
     read, written = ctypes.c_ulonglong(), ctypes.c_ulonglong()
     with _lock:
         library.emulator_take_bytes(ctypes.byref(read), ctypes.byref(written))

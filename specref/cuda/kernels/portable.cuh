@@ -134,4 +134,7 @@ __device__ __forceinline__ u64 warp_prefix_sum(u64 v) {
   return v;
 }
 
+// Makes one entry point per type of logits; a compiler option can name fewer of them, for a quick build.
+#ifndef FOR_EACH_TYPE
 #define FOR_EACH_TYPE(DEFINE) DEFINE(f32, float) DEFINE(bf16, bf16) DEFINE(f16, f16)
+#endif

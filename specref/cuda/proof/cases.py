@@ -85,9 +85,16 @@ class Maker:
         kind = self.integers(0, 8, *shape)
         masked = torch.rand(z.shape, generator=self.generator) < 0.5
         z = torch.where((kind == 0)[..., None] & masked, -INFINITY, z)
-        z = torch.where((kind == 1)[..., None], (z * 2).round() / 2, z)
+        z = torch.where((kind == 1)[..., None], ((z * 2).round() / 2).clamp(max=1.5), z)  # ties, at the maximum above all
+        z = torch.where((kind == 3)[..., None], z * 1e-6, z)  # subnormal in float16
         peak = torch.nn.functional.one_hot(self.integers(0, self.V, *shape).long(), self.V)
         return torch.where((kind == 2)[..., None], z + 60 * peak, z).to(self.dtype)
+
+    def cuts(self, logits: Tensor) -> Tensor:
+        """Thresholds that keep some of each row; most equal one of its logits."""
+        place = self.integers(0, max(1, self.V // 2), *logits.shape[:-1]).long()[..., None]
+        exact = logits.float().sort(dim=-1, descending=True).values.gather(-1, place)[..., 0]
+        return torch.where(self.integers(0, 3, *exact.shape) == 0, exact - 0.01, exact)
 
     def near(self, logits: Tensor) -> Tensor:
         """Draft logits near the target's; in some rows the same."""
@@ -125,7 +132,8 @@ def _spoil(logits: Tensor, *values: float) -> Tensor:
 def row_cases(make: Maker, rows: int) -> list[Case]:
     """row_norm, sample_rows and the two top-k / top-p ops."""
     V = make.V
-    z, inv_temp, threshold, u = make.logits(rows), make.temperatures(rows), make.normal(rows) - 1, make.uniforms(rows)
+    z = make.logits(rows)
+    inv_temp, threshold, u = make.temperatures(rows), make.cuts(z), make.uniforms(rows)
     bad = _spoil(z, NAN, INFINITY)
     bad[0] = -INFINITY
     bad_temp = inv_temp.clone()
@@ -164,8 +172,7 @@ def chain_cases(make: Maker, B: int, K: int) -> list[Case]:
     inv_d[: B // 2] = inv_t[: B // 2]
     ids, norm = make.drawn(draft, inv_d)
     u, count = make.uniforms(B, K + 1), make.integers(0, K + 1, B)
-    top = target.float().amax(dim=-1)
-    cut_t, cut_d = top - 3 * torch.rand(B, K + 1, generator=make.generator), top[:, :K] - 4
+    cut_t, cut_d = make.cuts(target), make.cuts(draft)
     cut_ids, cut_norm = make.drawn(draft, inv_d, cut_d)
     likely = target[:, :K].float().argmax(dim=-1).int()
     bad_ids, bad_u, bad_count = ids.clone(), u.clone(), count.clone()
@@ -209,8 +216,8 @@ def tree_cases(make: Maker, B: int, N: int) -> list[Case]:
     follow = torch.rand(B, N, generator=make.generator) < 0.6
     greedy_ids = torch.where(follow, argmax.gather(1, parents.clamp(min=0).long()), ids)
     u = make.uniforms(B, N)
-    cut = target.float().amax(dim=-1) - 4
-    cut_norm = reference.rows_of(draft, inv_d[:, None], cut).norm
+    cut, cut_d = make.cuts(target), make.cuts(draft)
+    cut_norm = reference.rows_of(draft, inv_d[:, None], cut_d).norm
     bad_argmax, bad_child, bad_ids, bad_u = argmax.clone(), child.clone(), ids.clone(), u.clone()
     bad_argmax[0, 0], bad_child[1 % B, N - 1], bad_ids[2 % B], bad_u[3 % B] = -1, 0, make.V, -0.5
     bad_draft = _spoil(draft, NAN, INFINITY)
@@ -230,7 +237,7 @@ def tree_cases(make: Maker, B: int, N: int) -> list[Case]:
         with_draft = mode != reference_trees.DETERMINISTIC
         q = partial(lambda yes, *tensors: tensors if yes else (None,) * len(tensors), with_draft)
         good = (ids, *links, target, *q(draft, norm), mode, u, inv_t, *q(inv_d), None, None, N - 1)
-        filtered = (ids, *links, target, *q(draft, cut_norm), mode, u, inv_t, *q(inv_d), cut, *q(cut), N - 1)
+        filtered = (ids, *links, target, *q(draft, cut_norm), mode, u, inv_t, *q(inv_d), cut, *q(cut_d), N - 1)
         bad = (bad_ids, bad_child, sibling, _spoil(target, NAN), *q(bad_draft, norm), mode, bad_u, inv_t, *q(inv_d))
         cases += [
             Case("verify_tree_sampled", f"mode {mode}", good, sampled),

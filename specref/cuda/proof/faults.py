@@ -14,28 +14,28 @@ def planted_faults() -> list[Variant]:
         # randomness
         replaced("one coin for all positions", CHAIN, "uniform_24(chain.u[i])), p.mass_of", "uniform_24(chain.u[0])), p.mass_of"),
         replaced("the draw reuses the first coin", "verify_chain.cu", "uniform_24(chain.u[chain.K])", "uniform_24(chain.u[0])"),
-        replaced("u = 0 accepts anything", ROWS, "(u24 * q >> 24) < p", "(u24 * q >> 24) <= p"),
+        replaced("u = 0 accepts anything", ROWS, "(u24 * q >> 24) < p", "(u24 * q >> 24) <= p", "verify_chain"),
         replaced("a tree node reads its sibling's coin", SAMPLED, "uniform_24(u[child - 1])", "uniform_24(u[child])"),
         # the rule
-        replaced("p and q swapped in the ratio", ROWS, "(u24 * q >> 24) < p", "(u24 * p >> 24) < q"),
-        replaced("residual not clamped", ROWS, "w[j] = w[j] > mass ? w[j] - mass : 0;", "w[j] = w[j] - mass;"),
-        replaced("residual of the wrong sign", ROWS, "w[j] > mass ? w[j] - mass : 0", "w[j] < mass ? mass - w[j] : 0"),
+        replaced("p and q swapped in the ratio", ROWS, "(u24 * q >> 24) < p", "(u24 * p >> 24) < q", "verify_chain"),
+        replaced("residual not clamped", ROWS, "w[j] = w[j] > mass ? w[j] - mass : 0;", "w[j] = w[j] - mass;", "verify_chain"),
+        replaced("residual of the wrong sign", ROWS, "w[j] > mass ? w[j] - mass : 0", "w[j] < mass ? mass - w[j] : 0", "verify_chain"),
         replaced("drawn from p, not from the residual", CHAIN, "weights.plain = accepted == chain.drafted", "weights.plain = true"),
-        replaced("the rejected one-hot token may return", ROWS, "if (i + j == drafted) w[j] = 0", "if (i + j == drafted) w[j] = w[j]"),
+        replaced("the rejected one-hot token may return", ROWS, "if (i + j == drafted) w[j] = 0", "if (i + j == drafted) w[j] = w[j]", "verify_chain"),
         replaced("the last draft is never tried", CHAIN, "c.drafted = num_draft ? num_draft[b] : K", "c.drafted = num_draft ? num_draft[b] : K - 1"),
         replaced("siblings tested against the same p", SAMPLED, "left.after(x, p_x, q_x, true)", "p_x"),
         replaced("draft not renormalised without replacement", SAMPLED, "return gone ? 0 : normalised(q_v, draft_keep[i]);", "return gone ? 0 : q_v;"),
-        replaced("an accepted draft beyond p = 1 overflows", ROWS, "(u24 * q >> 24) < p", "u24 * q < p << 24"),
+        replaced("an accepted draft beyond p = 1 overflows", ROWS, "(u24 * q >> 24) < p", "u24 * q < p << 24", "verify_chain"),
         # rows and positions
         replaced("draft row of the next position", CHAIN, "draft + i64(i) * V, scale_d", "draft + i64(i + 1 < K ? i + 1 : i) * V, scale_d"),
         replaced("row of another request", CHAIN, "c.u = u + i64(b) * (K + 1)", "c.u = u"),
         replaced("target's temperature for the draft", CHAIN, "scale_of(inv_temp_d[b])", "scale_of(inv_temp_t[b])"),
         replaced("accepted child's row not taken", SAMPLED, "const i64 row = i64(b) * N + node;", "const i64 row = i64(b) * N;"),
         # chunks and tails
-        replaced("off-by-one chunk", ROWS, "return base + lane;", "return base + lane + 1;"),
+        replaced("off-by-one chunk", ROWS, "return base + lane;", "return base + lane + 1;", "sample_rows"),
         replaced("last chunk forgotten", ROWS, "(V + CHUNK - 1) / CHUNK", "(V > CHUNK ? V / CHUNK : 1)"),
         replaced("tail read beyond the row", ROWS, "z[j] = i + j < V ? to_float(load(logits + i + j)) : -INFINITE;", "z[j] = to_float(load(logits + i + j));"),
-        replaced("cumulative weight >= t, not > t", ROWS, "upto > t);", "upto >= t);"),
+        replaced("cumulative weight >= t, not > t", ROWS, "upto > t);", "upto >= t);", "sample_rows"),
         replaced("misaligned row read as vectors", ROWS, "aligned(reinterpret_cast<u64>(logits_) % (LANE_WIDTH * sizeof(T)) == 0)", "aligned(true)"),
         # numbers
         replaced("NaN rows pass as good", ROWS, "return __fmul_rn(z, scale) < INFINITE;", "return !(__fmul_rn(z, scale) >= INFINITE);"),
@@ -58,6 +58,6 @@ def planted_faults() -> list[Variant]:
         replaced("cache moved from the wrong slot", "kv_compact.cu", "place(length + nodes[i])", "place(length + i)"),
         replaced("values not moved", "kv_compact.cu", "store(&v[to], load(&v[from]));", ""),
         # synchronisation
-        replaced("lane asks outside its mask", ROWS, "sum = warp_sum(sum);\n  return __any_sync", "sum = lane_id() < 31 ? warp_sum(sum) : sum;\n  return __any_sync"),
+        replaced("lane asks outside its mask", ROWS, "sum = warp_sum(sum);\n  return __any_sync", "sum = lane_id() < 31 ? warp_sum(sum) : sum;\n  return __any_sync", "sample_rows"),
         replaced("barrier in a branch", "verify_chain.cu", "if (threadIdx.x == 0) s_status = chain.check();\n  __syncthreads();", "if (threadIdx.x == 0) { s_status = chain.check(); __syncthreads(); }"),
     ]

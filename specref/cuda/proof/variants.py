@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from specref.cuda.cache import KERNEL_FOLDER, kernel_files
+from specref.cuda.proof.worker import Job
 
 # Which ops run the kernels of a file, and which other files a kernel file includes.
 OPS_OF_FILE = {
@@ -36,6 +37,7 @@ class Variant:
     start: int
     length: int
     new: str
+    op: str | None = None  # the op to try it on; None: the first that contains the text
 
     def write(self, folder: Path) -> Path:
         """Make the changed copy of the kernel folder."""
@@ -47,8 +49,15 @@ class Variant:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The ops whose kernels contain the changed text."""
-        return ops_of(self.file)
+        """The op whose kernels show the change."""
+        return (self.op or ops_of(self.file)[0],)
+
+    def job(self, folder: Path, dtype: str = "bfloat16") -> Job:
+        """What runs this variant: small and large vocabularies; compiled for one type only, to be quick."""
+        short = {"float32": "f32, float", "bfloat16": "bf16, bf16", "float16": "f16, f16"}[dtype]
+        flags = ("-O1", f"-DFOR_EACH_TYPE(DEFINE)=DEFINE({short})")
+        sources = str(self.write(folder))
+        return Job(self.name, sources, self.ops, (dtype,), (8, 2100), ((64, 0), (96, 77)), size=6, flags=flags)
 
 
 @cache
@@ -77,9 +86,9 @@ def deleted_barriers() -> list[Variant]:
     return variants
 
 
-def replaced(name: str, file: str, old: str, new: str, occurrence: int = 0) -> Variant:
+def replaced(name: str, file: str, old: str, new: str, op: str | None = None, occurrence: int = 0) -> Variant:
     """`old` (its n-th occurrence in `file`) becomes `new`. Raises ValueError when it isn't there."""
     places = [match.start() for match in re.finditer(re.escape(old), (KERNEL_FOLDER / file).read_text())]
     if occurrence >= len(places):
         raise ValueError(f"{name}: {file} has {len(places)} occurrences of {old!r}, not {occurrence + 1}")
-    return Variant(name, file, places[occurrence], len(old), new)
+    return Variant(name, file, places[occurrence], len(old), new, op)

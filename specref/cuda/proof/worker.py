@@ -37,7 +37,8 @@ class Job:
     vocabularies: tuple[int, ...] = (1003, 2100)
     settings: tuple[tuple[int, int], ...] = ((64, 0), (96, 1), (64, 77))
     size: int = 3
-    seconds: int = 120
+    seconds: int = 300
+    flags: tuple[str, ...] = ()
 
 
 @dataclass
@@ -68,12 +69,17 @@ def _library(name: str) -> str:
     return subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def run_jobs(jobs: Sequence[Job], sanitizer: str = "none") -> list[Result]:
-    """Run the jobs in a process of their own under a sanitizer ("address" with undefined behaviour, "thread", or "none")."""
+def run_jobs(jobs: Sequence[Job], sanitizer: str = "none", keep: bool = True) -> list[Result]:
+    """Run the jobs in a process of their own under a sanitizer ("address" with undefined behaviour, "thread", or "none").
+
+    keep False: what is compiled for them goes to a temporary folder and not to the user's cache.
+    """
     environment = dict(os.environ, SPECREF_EMULATOR_SANITIZER=sanitizer, OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
         suppressions = Path(folder) / "suppressions"
         suppressions.write_text(SUPPRESSIONS)
+        if not keep:
+            environment["XDG_CACHE_HOME"] = folder
         if sanitizer == "address":
             environment |= {"LD_PRELOAD": _library("libasan.so"), "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0"}
             environment |= {"UBSAN_OPTIONS": "print_stacktrace=0"}
@@ -129,7 +135,7 @@ def _run_cases(job: Job) -> int:
     from specref.cuda.proof.cases import Case
 
     for threads, schedule in job.settings:
-        with emulated(threads=threads, schedule=schedule, sources=Path(job.sources)):
+        with emulated(threads=threads, schedule=schedule, sources=Path(job.sources), flags=job.flags):
             for dtype in job.dtypes:
                 for V in job.vocabularies:
                     for case, expected in _prepared(job.ops, dtype, V, job.size):

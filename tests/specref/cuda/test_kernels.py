@@ -1,0 +1,50 @@
+"""Every kernel equals its torch reference bit for bit, whatever the block size and the schedule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specref.cuda import emulated
+from specref.cuda.proof.cases import cases
+from specref.cuda.proof.traffic import measure
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+ASCENDING, DESCENDING, SHUFFLED = 0, 1, 12345
+
+
+def _check(dtype, V, size, settings, seed):
+    wrong, done = [], 0
+    for case in cases(dtype, V, size, seed):
+        expected = case.expected()
+        for threads, schedule in settings:
+            with emulated(threads=threads, schedule=schedule):
+                difference = case.difference(expected)
+            done += 1
+            if difference:
+                wrong.append(f"{difference} ({threads} threads, schedule {schedule}, seed {seed})")
+    assert not wrong, "\n".join(wrong)
+    assert done >= 50 * len(settings)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_equal_to_the_reference(emulator, dtype):
+    _check(dtype, 1003, 4, [(32, ASCENDING), (96, DESCENDING), (64, SHUFFLED)], seed=torch.initial_seed() % 2**20)
+
+
+def test_equal_over_several_chunks(emulator):
+    _check(torch.bfloat16, 2100, 3, [(64, SHUFFLED)], seed=torch.initial_seed() % 2**20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("V", [7, 1000, 1003, 32_000, 128_256])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_equal_to_the_reference_at_all_sizes(emulator, dtype, V):
+    settings = [(threads, schedule) for threads in (32, 96, 512) for schedule in (ASCENDING, DESCENDING, SHUFFLED)]
+    _check(dtype, V, 4, settings, seed=torch.initial_seed() % 2**20)
+
+
+def test_traffic_is_at_the_floor(emulator):
+    results = measure()
+    assert len(results) == 7
+    assert all(result.good for result in results), "\n".join(map(str, results))
