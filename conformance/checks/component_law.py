@@ -1,9 +1,9 @@
-"""LAW of a verification function alone: handed p, q and drafts of our making, does it emit the target's law (LAW-3), by the rule
-that it declares (LAW-4), each row by its own laws (LAW-5)?
+"""LAW of a verification function alone: handed p, q and drafts of our making, does it emit the target's law (LAW-3), by the
+rule that it declares (LAW-4), each row by its own laws (LAW-5)?
 
 LAW-3 goes through a ledger with one false-alarm rate. LAW-4 is deterministic: one step that the declared rule forbids convicts
-(and, for chains, the odds of acceptance and of the token after a rejection are bet on). LAW-5 is deterministic too: laws without
-chance, where any other token names the row and position whose law was used.
+(and, for chains, the odds of acceptance and of the token after a rejection are bet on). LAW-5 is deterministic too: laws
+without chance, where any other token names the row and position whose law was used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHAINS = ((-1, 0), (-1, 0, 1), (-1, 0, 1, 2))
 """Chains of 1, 2 and 3 drafts: some faults need one, some need more."""
 TREES = ((-1, 0, 0, 0), (-1, 0, 0, 1, 1, 2), (-1, 0, 1, 2))
 """Three siblings, two levels with uneven branches, and the tree of width 1."""
-BLOCKS = 64
+BLOCKS = 512
 """Rows of a batch whose block verification is checked step by step."""
 
 
@@ -135,10 +135,11 @@ class _Judge:
                 row, node = int(log.rows[step]), int(log.nodes[step])
                 place = "draft" if trial.chain else "node"
                 x, y = int(log.steps.drafts[step]), int(log.steps.emitted[step])
-                law = f"p = {log.p[step, x]:.3g}, q = {log.q[step, x]:.3g}"
                 where = f"row {self.rows + row} ({KINDS[trial.kinds[row]]}), {place} {node}"
-                came = "accepted" if log.steps.accepted[step] else f"rejected, emitted {y}"
-                self.places.append(Place(where, f"no {what} ({self.rule})", f"token {x} ({law}) {came}"))
+                drafted = f"draft {x} ({log.p[step, x]:.3g}, {log.q[step, x]:.3g})"
+                replaced = f"rejected, token {y} ({log.p[step, y]:.3g}, {log.q[step, y]:.3g}) emitted"
+                came = "accepted" if log.steps.accepted[step] else replaced if y != NOTHING else "rejected"
+                self.places.append(Place(where, f"no {what} ({self.rule})", f"{drafted} {came}; in brackets p, q"))
         self.steps += len(log.steps)
         if self.rule == "ratio":
             self._acceptance(trial, answer)

@@ -1,8 +1,9 @@
 """Reading a verifier's answers: the emitted tokens with the law of each, and the single steps that led to them.
 
-A round emits between one token and k + 1, and how many depends on the tokens; a law of "the tokens at place 2" would be one of a
-biased selection. So the judge **completes** every round with draws from the target itself, to D + 1 tokens: under a lossless rule
-these are jointly what the target alone would have drawn, whatever the rule (block verification too, whose count looks ahead).
+A round emits between one token and k + 1, and how many depends on the tokens; a law of "the tokens at place 2" would be one of
+a biased selection. So the judge **completes** every round with draws from the target itself, to D + 1 tokens: under a lossless
+rule these are jointly what the target alone would have drawn, whatever the rule (block verification too, whose count looks
+ahead).
 """
 
 from __future__ import annotations

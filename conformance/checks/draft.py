@@ -1,7 +1,8 @@
 """DRAFT: what drafts claim about themselves, and that they change nothing but speed.
 
-DRAFT-1 the claimed q is the law that drafts are drawn from: the check that nobody ships, and without which no verification can be
-right. DRAFT-2 a hostile draft leaves the output as it is. DRAFT-3 vocabulary maps. DRAFT-4 what an EAGLE-like draft net is fed.
+DRAFT-1 the claimed q is the law that drafts are drawn from: the check that nobody ships, and without which no verification can
+be right. DRAFT-2 a hostile draft leaves the output as it is. DRAFT-3 vocabulary maps. DRAFT-4 what an EAGLE-like draft net is
+fed.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def draft_law_finding(
         expected = "drafts drawn from the claimed q"
         places = [Place("all drafted tokens", expected, f"{guilty.holder} (log10 evidence {guilty.log10_e:.1f})")]
     words = {
-        Verdict.VIOLATES: f"{len(tokens)} drafted tokens were not drawn from the laws handed over: {places[0] if places else ''}",
+        Verdict.VIOLATES: f"{len(tokens)} drafts were not drawn from the laws handed over: {places[0] if places else ''}",
         Verdict.CONFORMS: f"{len(tokens)} drafted tokens follow the laws handed over",
         Verdict.INCONCLUSIVE: f"only {len(tokens)} of {planned} drafted tokens were judged; no alarm so far",
     }
@@ -149,7 +150,8 @@ def vocabulary_map_finding(
 ) -> Finding:
     """DRAFT-3: a map from draft ids `[D]` to target ids is injective and in range, and where texts are known, true.
 
-    convention "offset": draft id i means target id i + table[i]; "absolute": table[i]. texts: of the draft's and target's tokens.
+    convention "offset": draft id i means target id i + table[i]; "absolute": table[i]. texts: of the draft's and target's
+    tokens.
 
     >>> vocabulary_map_finding("reduced", [0, 1, 1], "offset", target_vocabulary=4).verdict
     <Verdict.CONFORMS: 'conforms'>

@@ -1,7 +1,8 @@
 """EDGE: unusual but possible inputs have a defined outcome, or a clear error; never a wrong token.
 
-EDGE-1 chance at its ends: u = 0, the largest u, an empty residual. EDGE-2 laws that are none: NaN, infinite, negative, all zero.
-EDGE-3 token ids that are none: placeholders of -1, V and beyond. Each case stands between healthy rows, which must not notice.
+EDGE-1 chance at its ends: u = 0, the largest u, an empty residual. EDGE-2 laws that are none: NaN, infinite, negative, all
+zero. EDGE-3 token ids that are none: placeholders of -1, V and beyond. Each case stands between healthy rows, which must not
+notice.
 """
 
 from __future__ import annotations

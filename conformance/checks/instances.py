@@ -14,7 +14,7 @@ import numpy as np
 from conformance.components import Floats, Ints
 
 KINDS = ("mild", "reversed", "disjoint", "zeros", "one-hot draft", "certain target", "equal", "ties")
-"""How q relates to p: near it, p in reverse order, no token in common, zeros in both, q or p certain, p = q, many equal values."""
+"""How q relates to p: near it, p in reverse order, no common token, zeros in both, q or p certain, p = q, many equal values."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def _rows(kind: str, n: int, V: int, rng: np.random.Generator) -> tuple[Floats, 
 class Trial:
     """B draft trees of one shape, with the laws that a verifier is handed.
 
-    parents `[N]`; tokens `[B, N]`, the root's is the token before; p `[B, N, V]`: the target's law after each node; q `[B, N, V]`:
-    the law that each node was drawn from (zeros for the root); instance `[B]`: which of `laws`.
+    parents, depths `[N]`; tokens `[B, N]`, the root's is the token before; p, q `[B, N, V]`: the target's law after each node,
+    and the law that each node was drawn from (zeros for the root); instance `[B]`: which of `laws`.
     """
 
     laws: ContextLaws

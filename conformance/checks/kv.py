@@ -1,7 +1,8 @@
 """KV: after every round a cache holds what a fresh prefill of the committed tokens would hold.
 
-Schedules bring out what a usual run hides: two rejections in a row, full acceptance, every offset to a page boundary, a ring that
-has wrapped, the gather of a tree. The comparison is a pure function of the states, so an engine's own trace can be judged too.
+Schedules bring out what a usual run hides: two rejections in a row, full acceptance, every offset to a page boundary, a ring
+that has wrapped, the gather of a tree. The comparison is a pure function of the states, so an engine's own trace can be judged
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from specref.tree import TokenTree
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """One round on a cache: drafted tokens, how many are accepted, the token emitted then. For trees: parents `[N]` and the path."""
+    """One round on a cache: drafted tokens, how many are accepted, the token emitted then; for trees parents `[N]` and path."""
 
     drafted: Tokens
     accepted: int
@@ -197,7 +198,7 @@ def _shown(entry: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True)
 class CachedPage:
-    """A page of a prefix cache: all tokens from the start to its end, by which it is found, and its entries beside fresh ones."""
+    """A page of a prefix cache: all tokens from the start to its end, by which it is found; its entries beside fresh ones."""
 
     tokens: Tokens
     found: npt.NDArray[Any]

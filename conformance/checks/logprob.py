@@ -28,8 +28,8 @@ def logprob_findings(
     promised: bool,
     tolerance: float,
 ) -> list[Finding]:
-    """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the law
-    that the engine promises (raw, or after processors). tolerance: in nats; twice the logits' margin. planned: tokens.
+    """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the
+    law that the engine promises (raw, or after processors). tolerance: in nats; twice the logits' margin. planned: tokens.
     """
     if not promised:
         return [not_promised(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]

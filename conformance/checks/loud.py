@@ -1,7 +1,7 @@
 """LOUD: a setting is obeyed or refused, never ignored without a word; a mode that changes the law says so.
 
-A **probe** is a setting so strong that one token shows whether it was obeyed: a ban, a top-1, a penalty that forbids repetition.
-What it allows is computed from the target's own logits along the engine's output.
+A **probe** is a setting so strong that one token shows whether it was obeyed: a ban, a top-1, a penalty that forbids
+repetition. What it allows is computed from the target's own logits along the engine's output.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def differences(
 ) -> list[Place]:
     """The first place at which each pair of outputs differs.
 
-    With the target's `logits` along the expected outputs (`[len(output), V]` each) and a `margin`, a difference between two tokens
-    whose logits lie within the margin is a near-tie, and left out: what follows it was written after another history.
+    With the target's `logits` along the expected outputs (`[len(output), V]` each) and a `margin`, a difference between two
+    tokens whose logits lie within the margin is a near-tie, and left out: what follows it was written after another history.
 
     >>> [str(place) for place in differences([(1, 2), (3,)], [(1, 5), (3,)])]
     ['request 0, position 1: expected token 2, found token 5']

@@ -1,7 +1,7 @@
 """SEED: the same seed gives the same output (where promised), and different requests are independent (always).
 
-SEED-1 repeated alone, SEED-2 repeated in other company: deterministic. SEED-3 statistical: requests of one batch share no random
-number, and other seeds do not give the same output again.
+SEED-1 repeated alone, SEED-2 repeated in other company: deterministic. SEED-3 statistical: requests of one batch share no
+random number, and other seeds do not give the same output again.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _repeats(
 ) -> tuple[float, list[tuple[int, int]]]:
     """Log wealth of bets that an output equals the one before it after the same prompt, and which do.
 
-    Given the earlier output y, an independent one equals it with probability P(y); so 1 - s + s [equal] / P(y) has mean 1. (P is
-    the probability of beginning with y: an output that ended there is counted too rarely, which only lowers the evidence.)
+    Given the earlier output y, an independent one equals it with probability P(y); so 1 - s + s [equal] / P(y) has mean 1. (P
+    is the probability of beginning with y: an output that ended there is counted too rarely, which only lowers the evidence.)
     """
     log_wealth, found = 0.0, []
     last: dict[Tokens, int] = {}
