@@ -14,7 +14,6 @@ from specref.chance import SampledChance, exact_law_of_rounds
 from specref.generate import chain_round, generate
 from specref.models import TransformersModel, sequence_law
 from specref.stopping import Stops
-from specref.tree_attention import TreeTarget
 from specref.tree_generate import generate_with_trees, tree_round
 
 
@@ -107,7 +106,3 @@ def judged(model, q_of, drafter, rule, prompts, *, target, trees, tokens, depth=
     bank = Threshold(alpha=1e-6, weight=mode.weight * mode.checks["bank"])
     table = BetTable(ledger.judges["sampled"].bank, p, q)
     return ledger.look(), table.smallest_detectable(leak(p, q), len(p), bank)
-
-
-def fresh_target(model, layers=None):
-    return TreeTarget(model, layers)
