@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from specref import strategies
-from specref.chance import EnumeratedChance, exact_law
+from specref.chance import EnumeratedChance, SampledChance, exact_law
 from specref.draft import Draft
 from specref.laws import NO_LAW, BadLaw, checked, rational
 from specref.models import TableModel, sequence_law
