@@ -31,6 +31,12 @@ class ModelDrafter:
     """Draws drafts from a smaller language model: the classical draft model.
 
     stop: may end a draft early, from the token just kept and its law (see `Draft.drawn`).
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> draft = ModelDrafter(TableModel(5, seed=2)).draft((1,), 3, SampledChance(0))
+    >>> len(draft.tokens), len(draft.laws)
+    (3, 3)
     """
 
     def __init__(self, model: LanguageModel, stop: Callable[[int, Law], bool] | None = None) -> None:
@@ -42,7 +48,14 @@ class ModelDrafter:
 
 
 class GreedyDrafter:
-    """Proposes a smaller language model's most probable tokens. They are chosen, not drawn: they have no law."""
+    """Proposes a smaller language model's most probable tokens. They are chosen, not drawn: they have no law.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> draft = GreedyDrafter(TableModel(5, seed=2)).draft((1,), 3, SampledChance(0))
+    >>> len(draft.tokens), draft.has_laws
+    (3, False)
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
@@ -56,7 +69,12 @@ class GreedyDrafter:
 
 
 class NoDrafter:
-    """Proposes nothing: under any rule every round is one plain draw from the target."""
+    """Proposes nothing: under any rule every round is one plain draw from the target.
+
+    >>> from specref.chance import SampledChance
+    >>> NoDrafter().draft((1,), 3, SampledChance(0)).tokens
+    ()
+    """
 
     def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
         """See `Drafter.draft`."""
@@ -89,7 +107,16 @@ class Generation:
 def chain_round(
     context: Tokens, target: LanguageModel, drafter: Drafter, rule: Rule, k: int, chance: Chance
 ) -> tuple[Draft, int, Tokens]:
-    """One round after `context` without stops: the draft, how many tokens were accepted, and the tokens to emit."""
+    """One round after `context` without stops: the draft, how many tokens were accepted, and the tokens to emit.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> from specref.rules.chain import ratio
+    >>> target = TableModel(5, seed=1)
+    >>> draft, accepted, emitted = chain_round((1,), target, ModelDrafter(target), ratio, 3, SampledChance(0))
+    >>> accepted, emitted[:3] == draft.tokens, len(emitted)              # drafts from the target itself are all accepted
+    (3, True, 4)
+    """
     draft = drafter.draft(context, k, chance)
     if len(draft.tokens) > k:
         raise ValueError(f"the drafter proposed {len(draft.tokens)} tokens where at most {k} were asked for")

@@ -152,6 +152,12 @@ class TransformersModel:
 
     model: a loaded `PreTrainedModel`; `TransformersModel.load(folder)` reads one. The laws are softmaxes of its logits, in
     float64. Consecutive calls share a cache: what the new context has in common with the last one is not computed again.
+
+    >>> from specref import pretrained
+    >>> model = TransformersModel.load(pretrained.path("draft"))
+    >>> laws_of_two = model.next_laws((1, 20), drafted=(21,))              # [2, V]: after the context, and after the draft
+    >>> len(laws_of_two), model.vocabulary, bool(abs(laws_of_two[1].sum() - 1) < 1e-9)
+    (2, 114, True)
     """
 
     def __init__(self, model: Any) -> None:

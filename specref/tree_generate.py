@@ -40,7 +40,21 @@ def laws_at_nodes(target: LanguageModel, context: Tokens, tree: TokenTree) -> li
 def tree_round(
     context: Tokens, target: LanguageModel, drafter: Drafter, rule: Rule, depth: int, chance: Chance
 ) -> tuple[Draft, int, Tokens]:
-    """One round after `context` without stops: the draft, how many tokens were accepted, and the tokens to emit."""
+    """One round after `context` without stops: the draft, how many tokens were accepted, and the tokens to emit.
+
+    Raises ValueError for a tree deeper than `depth`.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> from specref.rules.tree import greedy
+    >>> target = TableModel(3, seed=1)
+    >>> class Likeliest:
+    ...     def draft(self, context, k, chance):
+    ...         tree = TokenTree([context[-1], int(target.next_law(context).argmax())], parents=[-1, 0])
+    ...         return Draft.chosen(tree.tokens, tree)
+    >>> tree_round((2,), target, Likeliest(), greedy, 1, SampledChance(0))[1]
+    1
+    """
     draft = drafter.draft(context, depth, chance)
     tree = tree_of(draft)
     if max(tree.depths) > depth:

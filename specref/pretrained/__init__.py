@@ -41,6 +41,9 @@ def drafter_names() -> tuple[str, ...]:
 def path(name: str) -> Path:
     """The folder of one model, for `from_pretrained`, or for any engine that reads transformers' format; or of one drafter.
 
+    >>> sorted(file.name for file in path("draft").iterdir())[:2]
+    ['config.json', 'generation_config.json']
+
     Raises ValueError for a name that is not in the family.
     """
     if name not in (*_NAMES, *_DRAFTERS):
@@ -49,6 +52,10 @@ def path(name: str) -> Path:
 
 
 def held_out(family: Path = _HERE) -> list[str]:
-    """The documents that no model of the family was trained on: good prompts, and what `measure` measures on."""
+    """The documents that no model of the family was trained on: good prompts, and what `measure` measures on.
+
+    >>> len(held_out())
+    67
+    """
     documents: list[str] = json.loads((family / "held_out.json").read_text(encoding="utf-8"))
     return documents

@@ -65,7 +65,11 @@ def law_of(row: Row) -> Law:
 
 
 def can_be_drawn(row: Row) -> Mask:
-    """Which tokens have any weight, `[V]`."""
+    """Which tokens have any weight, `[V]`.
+
+    >>> can_be_drawn(np.array([1.0, -np.inf]))
+    array([ True, False])
+    """
     mask: Mask = np.asarray(row > (0 if row.dtype == object else -np.inf), dtype=bool)
     return mask
 
@@ -82,7 +86,11 @@ def keep_only(row: Row, mask: Mask) -> Row:
 
 
 def forbid(row: Row, tokens: Iterable[int]) -> Row:
-    """The row with these `tokens` forbidden."""
+    """The row `[V]` with these `tokens` forbidden.
+
+    >>> forbid(np.array([1.0, 2.0]), [1])
+    array([  1., -inf])
+    """
     mask = np.ones(len(row), dtype=bool)
     mask[list(tokens)] = False
     return keep_only(row, mask)

@@ -21,6 +21,9 @@ class Verified:
 
     accepted: number of drafted tokens kept. next_token: the token emitted after them (the residual's, the bonus, or the
     target's own). path: in a tree, the accepted nodes from the root's child down; empty for a chain.
+
+    >>> Verified(accepted=2, next_token=7).path
+    ()
     """
 
     accepted: int
