@@ -72,22 +72,21 @@ def edge_cases(rule: str) -> list[EdgeCase]:
         case("EDGE-1", "u just below 1 and a last token with p = 0", u=(LARGEST, LARGEST)),
         case("EDGE-1", "u = 0 in the residual", draft=0, u=(0.9, 0.0), reject=True),
     ]
-    third = 1 / 3
-    lower = float(np.nextafter(np.float64(third), 0))
+    # p lies an ulp of float32 below q at every token that q can draft, so a rejection leaves no residual.
+    less, more = [0.0, 0.5 - 2.0**-24, 0.5 - 2.0**-24, 0.0], [0.0, 0.5, 0.5, 0.0]
     for emit in (0.0, 0.2, 0.4, 0.6, 0.8, LARGEST):
-        # p lies an ulp below q at every token that q can draft, so a rejection leaves no residual.
-        less, more, name = [0.0, lower, lower, lower], [0.0, third, third, third], f"an empty residual, emit number {emit:.3g}"
-        cases.append(case("EDGE-1", name, p=less, q=more, u=(LARGEST, emit)))
+        cases.append(case("EDGE-1", f"an empty residual, emit number {emit:.3g}", p=less, q=more, u=(LARGEST, emit)))
         cases.append(case("EDGE-1", f"p = q, emit number {emit:.3g}", q=p, u=(LARGEST, emit)))
     nan, inf = float("nan"), float("inf")
-    broken = {"NaN": [nan, 0.5, 0.5, 0.0], "all NaN": [nan] * 4, "an infinity": [0.0, inf, 0.5, 0.0]}
-    broken |= {"a negative number": [-0.5, 1.0, 0.5, 0.0], "nothing but zeros": [0.0] * 4}
+    # Broken at the drafted token, or everywhere: a rule may lawfully never look at the rest of a row.
+    broken = {"NaN": [0.25, nan, 0.5, 0.25], "all NaN": [nan] * 4, "an infinity": [0.0, inf, 0.5, 0.0]}
+    broken |= {"a negative number": [0.75, -0.5, 0.75, 0.0], "nothing but zeros": [0.0] * 4}
     cases += [case("EDGE-2", f"the target's law holds {what}", p=row, refuse=True) for what, row in broken.items()]
     cases.append(case("EDGE-2", "the bonus row is NaN", after=[nan] * 4, u=(0.0, 0.4), refuse=True))
     if reads_laws:
         cases += [case("EDGE-2", f"the draft's law holds {what}", q=row, reject=True) for what, row in broken.items()]
     cases += [
-        case("EDGE-3", f"drafted id {token}", draft=token, u=(u, 0.4), reject=True)
+        case("EDGE-3", f"drafted id {token}", p=[0.1, 0.2, 0.3, 0.4], q=[0.25] * 4, draft=token, u=(u, 0.4), reject=True)
         for token in (-1, 4, -4, 2**31 - 1)
         for u in (0.0, 0.4)
     ]

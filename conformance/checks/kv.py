@@ -177,7 +177,7 @@ def cache_finding(
 def _first_difference(state: CacheState, tolerance: float, missing: int) -> Place | None:
     found, fresh = state.found, state.fresh
     both = min(len(found), len(fresh))
-    apart = np.abs(found[:both].astype(float) - fresh[:both].astype(float)).reshape(both, -1)
+    apart = np.abs(found[:both].astype(float) - fresh[:both].astype(float)).reshape(both, int(np.prod(fresh.shape[1:])))
     wrong = np.flatnonzero(~(apart.max(axis=1, initial=0.0) <= tolerance))
     offset = len(state.tokens) - len(fresh)  # a ring shows the last entries only
     if len(wrong):

@@ -1,7 +1,8 @@
-"""Our own rules as components under audit: the reference row by row, and the same rules batched in torch."""
+"""Our own parts as components under audit: the rules row by row and batched in torch, and the caches behind token ids."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from specref.batched import chain as batched_chain
 from specref.batched import tree as batched_tree
 from specref.chance import Chance, ReplayedChance, SampledChance, Slot
 from specref.draft import Draft
+from specref.kv_cache import RowCache
+from specref.kv_cache.base import Rows
 from specref.rules import Rule, Verified, chain, tree
 from specref.rules.block import block
 from specref.tree import TokenTree
@@ -146,3 +149,58 @@ def _numbers(uniforms: Floats | None, width: int, rows: int, seed: int) -> torch
     if uniforms is None:
         return torch.rand(rows, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return torch.from_numpy(uniforms)
+
+
+class TokenCache:
+    """A cache of `specref.kv_cache` behind token ids: every entry depends on the token and on all that it can see before it.
+
+    The entry of a token is a hash of its path, a number in [0, 1), so that an entry at a wrong place or after a wrong token
+    differs from a fresh one.
+
+    >>> from specref.kv_cache import ContiguousCache
+    >>> cache = TokenCache(ContiguousCache())
+    >>> cache.append([5, 6, 7])
+    >>> cache.rollback(2)
+    >>> cache.length
+    2
+    """
+
+    def __init__(self, rows: RowCache) -> None:
+        self.rows = rows
+        self.read: list[int] = []
+        self._tree: TokenTree | None = None
+
+    @property
+    def length(self) -> int:
+        """See `KVCache.length`."""
+        return self.rows.length
+
+    def append(self, tokens: Sequence[int], parents: Sequence[int] | None = None) -> None:
+        """See `KVCache.append`; rows are token ids `[n]`."""
+        if parents is None:
+            self.rows.append([self._entry((*self.read, *tokens[: i + 1])) for i in range(len(tokens))])
+            self.read += tokens
+            return
+        tree = TokenTree(tokens, parents)
+        self.rows.append([self._entry((*self.read, tree.tokens[0], *tree.spells(n))) for n in range(len(tree))], parents)
+        self._tree = tree
+
+    def rollback(self, length: int) -> None:
+        """See `KVCache.rollback`."""
+        self.rows.rollback(length)
+        self.read, self._tree = self.read[:length], None
+
+    def gather(self, path: Sequence[int]) -> None:
+        """See `KVCache.gather`."""
+        assert self._tree is not None
+        self.rows.gather(path)
+        self.read += [self._tree.tokens[node] for node in (0, *path)]
+        self._tree = None
+
+    def visible(self) -> Rows:
+        """See `KVCache.visible`."""
+        return self.rows.visible()
+
+    @staticmethod
+    def _entry(path: Sequence[int]) -> float:
+        return SampledChance(0).uniform(tuple(path))
