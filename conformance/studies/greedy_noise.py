@@ -117,7 +117,7 @@ def main() -> None:
         f"Pairs of prompts of {PROMPT_TOKENS} tokens, {tokens:,} tokens per arm and run, alarm at e >= 1e6 (ln e >= 13.8): "
         f"which arm is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: "
         "median tokens per arm until wrong tokens at a rate of 1e-3 are found. Lognormal scales with s = 1.5 by themselves put "
-        "a token more than 4 below the top into every seventh prompt: such a rate does not double the odds there at any gap."
+        "a token more than 2 below the top into every seventh prompt: only the largest gap tells wrong tokens apart there."
     )
     path = given.folder / "greedy_noise.md"
     write(path, "GREEDY in low precision", command, [told, shown])
