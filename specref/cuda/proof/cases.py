@@ -90,6 +90,16 @@ class Maker:
         peak = torch.nn.functional.one_hot(self.integers(0, self.V, *shape).long(), self.V)
         return torch.where((kind == 2)[..., None], z + 60 * peak, z).to(self.dtype)
 
+    def even(self, *shape: int) -> Tensor:
+        """Logits of laws that are uniform over 1, 2, 4 or 8 random tokens: all masses and cumulative masses are powers of 2."""
+        order = torch.rand(*shape, self.V, generator=self.generator).argsort(dim=-1)
+        some = 1 << self.integers(0, min(4, self.V.bit_length()), *shape)
+        return torch.where(order < some[..., None], 1.5, -INFINITY).to(self.dtype)
+
+    def sixteenths(self, *shape: int) -> Tensor:
+        """Uniforms that fall exactly on the boundaries of such laws."""
+        return self.integers(0, 16, *shape).float() / 16
+
     def cuts(self, logits: Tensor) -> Tensor:
         """Thresholds that keep some of each row; most equal one of its logits."""
         place = self.integers(0, max(1, self.V // 2), *logits.shape[:-1]).long()[..., None]
@@ -138,7 +148,7 @@ def row_cases(make: Maker, rows: int) -> list[Case]:
     bad[0] = -INFINITY
     bad_temp = inv_temp.clone()
     bad_temp[1 % rows] = -1.0
-    k = make.integers(0, 60, rows) * (make.integers(0, 4, rows) > 0)
+    k = make.integers(0, min(60, V), rows) * (make.integers(0, 4, rows) > 0)
     k[-1] = V
     p = torch.rand(rows, generator=make.generator).clamp(min=1e-6)
     p[make.integers(0, 4, rows) == 0] = 1.0
@@ -154,6 +164,7 @@ def row_cases(make: Maker, rows: int) -> list[Case]:
         Case("row_norm", "bad rows", (bad, bad_temp, None), reference.row_norm),
         Case("sample_rows", "random", (z, inv_temp, None, u), reference.sample_rows),
         Case("sample_rows", "filtered", (z, inv_temp, threshold, u), reference.sample_rows),
+        Case("sample_rows", "boundaries", (make.even(rows), inv_temp, None, make.sixteenths(rows)), reference.sample_rows),
         Case("sample_rows", "bad rows", (bad, bad_temp, None, u + 0.5), reference.sample_rows),
         Case("topk_topp_threshold", "random", (z, inv_temp, k, p), reference_filters.topk_topp_threshold),
         Case("topk_topp_threshold", "ties", (flat, inv_temp, k, p), reference_filters.topk_topp_threshold),
@@ -179,11 +190,15 @@ def chain_cases(make: Maker, B: int, K: int) -> list[Case]:
     bad_ids[0, 0], bad_u[1 % B, K], bad_count[2 % B], bad_ids[-1, -1] = make.V, 1.0, K + 1, -1
     bad_draft, bad_norm = _spoil(draft, NAN, INFINITY), norm.clone()
     bad_norm[0, 0] = NAN
+    even_t, even_d = make.even(B, K + 1), make.even(B, K)
+    even_t[:, 0], even_d[:, 0] = 0, 0
+    even_ids, even_norm = make.drawn(even_d, inv_d)
     plain = (target, draft, norm, ids)
     cases = {
         "random": (*plain, None, u, inv_t, inv_d, None, None),
         "variable length": (*plain, count, u, inv_t, inv_d, None, None),
         "filtered": (target, draft, cut_norm, cut_ids, None, u, inv_t, inv_d, cut_t, cut_d),
+        "boundaries": (even_t, even_d, even_norm, even_ids, None, make.sixteenths(B, K + 1), inv_t, inv_d, None, None),
         "one-hot": (target, None, None, likely, count, u, inv_t, None, None, None),
         "bad target": (_spoil(target, NAN, INFINITY, NAN), draft, norm, ids, None, u, inv_t, inv_d, None, None),
         "bad draft": (target, bad_draft, bad_norm, ids, None, u, inv_t, inv_d, None, None),

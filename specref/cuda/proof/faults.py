@@ -39,7 +39,7 @@ def planted_faults() -> list[Variant]:
         replaced("misaligned row read as vectors", ROWS, "aligned(reinterpret_cast<u64>(logits_) % (LANE_WIDTH * sizeof(T)) == 0)", "aligned(true)"),
         # numbers
         replaced("NaN rows pass as good", ROWS, "return __fmul_rn(z, scale) < INFINITE;", "return !(__fmul_rn(z, scale) >= INFINITE);"),
-        replaced("subnormal fp16 logits lose their sign", "portable.cuh", "return sign ? -tiny : tiny;", "return tiny;"),
+        replaced("subnormal fp16 logits lose their sign", "portable.cuh", "return sign ? -tiny : tiny;", "return tiny;", "row_norm"),
         replaced("chunk sums not rescaled to the row's maximum", ROWS, "__fmul_rn(stats[c].sum, exp2_nonpositive(below))", "stats[c].sum"),
         replaced("filter keeps what is above the threshold only", ROWS, "return z >= threshold;", "return z > threshold;"),
         replaced("argmax takes the last of equals", "verify_tree_greedy.cu", "if (z[j] > best)", "if (z[j] >= best)"),

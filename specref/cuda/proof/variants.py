@@ -41,6 +41,7 @@ class Variant:
 
     def write(self, folder: Path) -> Path:
         """Make the changed copy of the kernel folder."""
+        folder.mkdir(exist_ok=True)
         target = folder / re.sub(r"\W+", "-", self.name)
         shutil.copytree(KERNEL_FOLDER, target)
         source = (target / self.file).read_text()
@@ -55,9 +56,9 @@ class Variant:
     def job(self, folder: Path, dtype: str = "bfloat16") -> Job:
         """What runs this variant: small and large vocabularies; compiled for one type only, to be quick."""
         short = {"float32": "f32, float", "bfloat16": "bf16, bf16", "float16": "f16, f16"}[dtype]
-        flags = ("-O1", f"-DFOR_EACH_TYPE(DEFINE)=DEFINE({short})")
+        flags = ("-O1", f"-DFOR_EACH_TYPE(DEFINE)=DEFINE(f32, float) DEFINE({short})")
         sources = str(self.write(folder))
-        return Job(self.name, sources, self.ops, (dtype,), (8, 2100), ((64, 0), (96, 77)), size=6, flags=flags)
+        return Job(self.name, sources, self.ops, (dtype,), (8, 2101), ((64, 0), (96, 77)), size=16, flags=flags)
 
 
 @cache
