@@ -26,7 +26,7 @@ EDGES: Floats = np.concatenate([_TAIL, np.arange(2, CELLS - 1) / CELLS, (1 - _TA
 """Edges of the leaves, from 0 to 1."""
 LEAVES = len(EDGES) - 1
 
-CONCENTRATIONS = np.geomspace(0.5, 1e6, 13)
+CONCENTRATIONS = np.geomspace(0.5, 5e5, 7)
 SHARES = np.array([0.02, 0.1, 0.4])
 
 
