@@ -139,9 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
     seed = secrets.randbits(32) if options.seed is None else options.seed
     study = Study(options.long, np.random.default_rng(seed))
     study.detectable(2_000)
-    study.contexts(41 if options.long else 9)
+    study.contexts(101 if options.long else 9)
     study.joint(*((7, 1 << 14) if options.long else (1, 1 << 11)))
-    study.laws({16: 31, 256: 31, 4096: 15, 32_000: 5} if options.long else {16: 5})
+    study.laws({16: 41, 256: 41, 4096: 25, 32_000: 11} if options.long else {16: 5})
     broken = study.broken if options.long else []
     lines = ["Nothing is above what the judge promises."] if not broken else ["Above what the judge promises:", *broken]
     verdict = "\n".join(f"* {line}" if line in broken else line for line in lines)

@@ -71,10 +71,10 @@ def faulty_laws(given: Pool, fault: str) -> Floats:
 def tokens_to_detect(
     given: Pool, laws: Floats, adaptive: bool, rng: np.random.Generator, cap: float = 4e5, alpha: float = ALPHA
 ) -> float:
-    """Tokens until the bank decides; rounds grow by a tenth; infinite if it does not within ``cap``."""
+    """Tokens until the bank decides; rounds grow by a twentieth; infinite if it does not within ``cap``."""
     wealth, n = np.zeros(len(given.bank)), 0
     while n < cap:
-        size = max(10, n // 10)
+        size = max(10, n // 20)
         if adaptive:
             chosen = next_contexts(given.bank, wealth, given.rates, size, rng)
         else:

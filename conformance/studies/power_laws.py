@@ -98,7 +98,7 @@ class Judged:
 
 
 def measure(
-    given: Instance, runs: int, rng: np.random.Generator, step: float = 1.05, beyond: float = 20, least: float = 30
+    given: Instance, runs: int, rng: np.random.Generator, step: float = 1.04, beyond: float = 20, least: float = 30
 ) -> Iterator[tuple[Fault, dict[str, float]]]:
     """Median tokens over the limit, for every fault of the instance whose limit lies between ``least`` and 1e7."""
     for fault in [*faults(given), *blends(given)]:
