@@ -77,6 +77,12 @@ class HubCodec:
     """A tokenizer of transformers as a codec. Special tokens are neither added nor written out.
 
     pieces `[tokens of the tokenizer]`: the text of each token, with the usual signs for a leading space ("Ġ", "▁") as a space.
+
+    >>> from transformers import AutoTokenizer
+    >>> from specref import pretrained
+    >>> codec = HubCodec(AutoTokenizer.from_pretrained(pretrained.path("target")))
+    >>> codec.decode(codec.encode("for")), len(codec.encode("for"))
+    ('for', 3)
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -217,6 +217,12 @@ def candidates(heads: MedusaHeads, target: TreeTarget, context: Tokens, top_k: i
     """`[heads, top_k]`: the best tokens of each head for the places after `context`, the most probable first.
 
     The last token of the context is what the LM head predicted, so the heads read the hidden state before it.
+
+    >>> from specref import pretrained
+    >>> target = TreeTarget.load(pretrained.path("target"))
+    >>> heads = MedusaHeads.load(pretrained.path("medusa"))
+    >>> [len(tokens) for tokens in candidates(heads, target, (1, 20, 30), top_k=3)]
+    [3, 3, 3, 3]
     """
     best: list[list[int]] = heads(target.features(context[:-1])[-1]).topk(top_k, dim=-1).indices.tolist()
     return best

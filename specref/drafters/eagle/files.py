@@ -55,6 +55,11 @@ def save(net: DraftNet, folder: Path) -> None:
 def load(folder: Path, target: Any) -> DraftNet:
     """The net in `folder`, for `target`, the causal language model that it drafts for.
 
+    >>> from specref import pretrained
+    >>> from specref.models import TransformersModel
+    >>> type(load(pretrained.path("eagle3"), TransformersModel.load(pretrained.path("target")).model)).__name__
+    'Eagle3Net'
+
     Raises ValueError for a folder of another architecture or a target of another width or vocabulary.
     """
     config = LlamaConfig.from_pretrained(folder)
