@@ -26,16 +26,30 @@ class System:
 
 
 SYSTEMS = (
-    System("Draft-model speculative sampling", ("specref.rules.chain",), audit=("specref", "transformers")),
-    System("The acceptance step alone, from logits", ("specref.rules.chain",)),
-    System("Greedy speculation (temperature 0)", ("specref.rules.chain",), audit=("specref", "transformers")),
+    System(
+        "Draft-model speculative sampling",
+        ("specref.rules.chain",),
+        ("specref.batched.chain",),
+        audit=("specref", "transformers"),
+    ),
+    System("The acceptance step alone, from logits", ("specref.rules.chain",), ("specref.batched.chain", "specref.cuda")),
+    System(
+        "Greedy speculation (temperature 0)",
+        ("specref.rules.chain",),
+        ("specref.batched.chain",),
+        audit=("specref", "transformers"),
+    ),
     System("Medusa heads", ("specref.drafters.medusa",)),
-    System("Medusa candidate tree and tree attention", ("specref.tree", "specref.tree_attention")),
-    System("A general token tree", ("specref.tree", "specref.rules.tree")),
+    System(
+        "Medusa candidate tree and tree attention",
+        ("specref.tree", "specref.tree_attention"),
+        ("specref.batched.masks", "specref.cuda"),
+    ),
+    System("A general token tree", ("specref.tree", "specref.rules.tree"), ("specref.batched.tree", "specref.cuda")),
     System("EAGLE-style draft net", ("specref.drafters.eagle",)),
     System("Lookahead decoding, Jacobi iteration", ("specref.drafters.lookahead", "specref.drafters.jacobi")),
     System("Serving through vLLM"),
-    System("KV update after verification", ("specref.kv_cache",)),
+    System("KV update after verification", ("specref.kv_cache",), ("specref.batched.cache", "specref.cuda")),
     System("Drafts from another family", ("specref.drafters.cross_vocabulary",)),
     System("Choosing a method", ("specref.speedup",)),
 )
