@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from conformance.checks.law import detectable
-from conformance.checks.outputs import differences
+from conformance.checks.outputs import differences, same_logits
 from conformance.checks.places import Place, judged, nonsense, not_promised
-from conformance.checks.tree import logits_finding
 from conformance.components import Floats, Ints, Logits
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.protocols import Tokens
@@ -116,4 +115,4 @@ def bits_finding(mode: str, rows: Logits, planned: int, *, promised: bool) -> Fi
     """BATCH-3: every logit `[n, V]` is bit for bit that of the request alone, if the engine promises batch invariance."""
     if not promised:
         return not_promised("BATCH-3", mode, "the same bits in every batch")
-    return logits_finding("BATCH-3", mode, rows, Margin(0.0, "exact", len(rows.alone)), planned)
+    return same_logits("BATCH-3", mode, rows, Margin(0.0, "exact", len(rows.alone)), planned)

@@ -1,7 +1,7 @@
 """LAW of a chain verifier that takes its random numbers as arguments: its law is found, not sampled (LAW-6).
 
-Handed chosen numbers, the function is a step function of them; where it steps is found by bisection, and the volumes between the
-steps are the law of the first emitted token, to a total variation far below what any sample could show.
+Handed chosen numbers, the function is a step function of them. Where it steps is found by bisection, and the volumes between
+the steps are the law of the first emitted token, to a total variation far below what any sample could show.
 """
 
 from __future__ import annotations

@@ -143,27 +143,30 @@ def run(make: MakeCache, schedule: Schedule) -> Iterator[CacheState]:
         )
 
 
-def cache_finding(
-    mode: str,
-    states: Sequence[CacheState] | None,
-    planned: int,
-    *,
-    tolerance: float = 0.0,
-    missing: int = 0,
-    requirement: str = "KV-1",
-) -> Finding:
+def cache_finding(mode: str, states: Sequence[CacheState] | None, planned: int, *, tolerance: float = 0.0) -> Finding:
     """KV-1: every entry equals the fresh one within `tolerance`, and none is missing or left over.
 
-    missing: entries that may not have been read yet: KV-2, the draft's own cache, lags by one after full acceptance. The
-    reproduction is the smallest schedule that shows a difference.
+    The reproduction is the smallest schedule that shows a difference.
     """
+    return _compared("KV-1", mode, states, planned, tolerance, 0)
+
+
+def draft_cache_finding(mode: str, states: Sequence[CacheState] | None, planned: int, *, tolerance: float = 0.0) -> Finding:
+    """KV-2: the same of the draft's own cache, which may lag by one entry: after full acceptance it has not read the last."""
+    return _compared("KV-2", mode, states, planned, tolerance, 1)
+
+
+def _compared(
+    requirement: str, mode: str, states: Sequence[CacheState] | None, planned: int, tolerance: float, missing: int
+) -> Finding:
     if states is None:
         return not_exposed(requirement, mode, "what its cache holds")
     places: list[Place] = []
     smallest = ""
     for state in states:
         if state.found.shape[1:] != state.fresh.shape[1:]:
-            return nonsense(requirement, mode, f"{state.where}: entries {state.found.shape[1:]}, not {state.fresh.shape[1:]}")
+            problem = f"{state.where}: entries {state.found.shape[1:]}, not {state.fresh.shape[1:]}"
+            return nonsense(requirement, mode, problem)
         place = _first_difference(state, tolerance, missing)
         if place is not None:
             places.append(place)

@@ -1,4 +1,4 @@
-"""Where outputs that should be equal differ: what SEED, BATCH and DRAFT have in common."""
+"""Where outputs or logits that should be equal differ: what SEED, BATCH, DRAFT and TREE have in common."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from conformance.checks.places import Place
+from conformance.checks.places import Place, judged, nonsense
+from conformance.components import Logits
+from conformance.findings import Finding
 from conformance.protocols import Tokens
 from conformance.statistics.greedy import Margin
 
@@ -48,3 +50,23 @@ def differences(
 
 def _token(output: Tokens, at: int) -> str:
     return f"token {output[at]}" if at < len(output) else END
+
+
+def same_logits(requirement: str, mode: str, rows: Logits, margin: Margin, planned: int, names: Sequence[str] = ()) -> Finding:
+    """Rows of logits `[n, V]` computed together equal the same rows computed alone, within the margin.
+
+    names: of the rows, as "tree 3, node 5". Masked logits (-inf in both) are equal.
+    """
+    if rows.together.shape != rows.alone.shape:
+        shapes = f"{list(rows.together.shape)} and {list(rows.alone.shape)}"
+        return nonsense(requirement, mode, f"logits {shapes} cannot be compared")
+    places = []
+    with np.errstate(invalid="ignore"):
+        apart = np.where(rows.together == rows.alone, 0.0, np.abs(rows.together - rows.alone))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    for row in np.flatnonzero(apart.max(axis=1, initial=0.0) > margin.value).tolist():
+        token = int(apart[row].argmax())
+        where = f"{names[row] if names else f'row {row}'}, token {token}"
+        places.append(Place(where, f"logit {rows.alone[row, token]:.6g}", f"{rows.together[row, token]:.6g}"))
+    claim = f"every row of logits is that of its context alone, within {margin.value:.2g}"
+    return judged(requirement, mode, places, n=len(apart), planned=planned, unit="rows", claim=claim)

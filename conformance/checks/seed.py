@@ -95,7 +95,8 @@ def independence_finding(
         Verdict.CONFORMS: f"no dependence between the requests of a batch in {tokens} tokens",
         Verdict.INCONCLUSIVE: f"only {tokens} of {planned} tokens were judged; no dependence so far",
     }
-    smallest = smallest_detectable_dependence(max(1, tokens - tokens // max(rows, 1)), 0.3 * alpha, 1e-3)
+    pairs = max(1, (tokens - tokens // max(rows, 1)) // max(rows - 1, 1))  # of each two rows of a batch
+    smallest = smallest_detectable_dependence(pairs, 0.3 * alpha, 1e-3)
     return Finding(
         "SEED-3",
         mode,
@@ -106,7 +107,9 @@ def independence_finding(
         alpha=alpha,
         log10_evidence=log_e / math.log(10),
         statistics=tuple(Statistic(e.check, e.n, log10_evidence=e.log10_e, holder=e.holder) for e in ledger.evidence(mode)),
-        detects=f"a correlation of {smallest:.2g} between two rows" if math.isfinite(smallest) else "no correlation below 1/3",
+        detects=f"a correlation of about {smallest:.2g} between two rows"
+        if math.isfinite(smallest)
+        else "no correlation below 1/3",
         violations=tuple(map(str, places)),
     )
 

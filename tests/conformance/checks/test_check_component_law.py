@@ -78,7 +78,9 @@ class Changed:
     def verify(self, p: Any, q: Any, tokens: Any, parents: Any = None, *, uniforms: Any, seed: int) -> VerifiedBatch:
         claimed = None if q is None else torch.from_numpy(np.ascontiguousarray(q))
         drafted = torch.from_numpy(tokens)
-        rows: Any = batched.Trees(drafted, torch.from_numpy(parents), claimed) if self.trees else batched.Drafts(drafted, claimed)
+        rows: Any = (
+            batched.Trees(drafted, torch.from_numpy(parents), claimed) if self.trees else batched.Drafts(drafted, claimed)
+        )
         out = self.function(torch.from_numpy(p), rows, torch.from_numpy(uniforms))
         return VerifiedBatch(out.accepted.numpy(), out.next_token.numpy(), out.path.numpy() if self.trees else None)
 
@@ -133,7 +135,9 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "ratio upside down": (lambda: RatioInNumPy(accepts=lambda p, q, u: u * p < q), "LAW-4"),
     "shared coin": (lambda: RatioInNumPy(numbers=lambda u: np.concatenate([u[:, :-1], u[:, :1]], axis=1)), "LAW-4"),
     "one random number for a whole chain": (
-        lambda: RatioInNumPy(numbers=lambda u: np.concatenate([np.repeat(u[:, :1], u.shape[1] - 1, axis=1), u[:, -1:]], axis=1)),
+        lambda: RatioInNumPy(
+            numbers=lambda u: np.concatenate([np.repeat(u[:, :1], u.shape[1] - 1, axis=1), u[:, -1:]], axis=1)
+        ),
         "LAW-3",
     ),
     "q rows in the old order after a swap": (lambda: RowsOfQSwapped("ratio"), "LAW-4"),
@@ -226,7 +230,12 @@ def test_a_verifier_that_draws_its_own_numbers_and_declares_no_rule_is_judged_by
 
 @pytest.mark.parametrize(
     ("accepted", "token", "path", "problem"),
-    [(7, 0, None, "accepted 7 of"), (0, 99, None, "emitted token 99"), (1, 0, [[2]], "no branch"), (1, 0, None, "must give paths")],
+    [
+        (7, 0, None, "accepted 7 of"),
+        (0, 99, None, "emitted token 99"),
+        (1, 0, [[2]], "no branch"),
+        (1, 0, None, "must give paths"),
+    ],
 )
 def test_nonsense_is_an_error(accepted: int, token: int, path: Any, problem: str) -> None:
     trees = problem in ("no branch", "must give paths")

@@ -77,7 +77,7 @@ class RowBefore(Drafter):
     """Hands over the law of another position."""
 
     def claims(self, q: np.ndarray) -> np.ndarray:
-        return np.roll(LAWS, 1, axis=0)[(LAWS == q).all(axis=1).argmax()]
+        return np.roll(LAWS, 1, axis=0)[(q == LAWS).all(axis=1).argmax()]
 
 
 class Quantised(Drafter):
@@ -158,7 +158,9 @@ def test_a_near_tie_of_the_target_explains_a_difference() -> None:
 MAP_FAULTS: dict[str, Callable[[], Finding]] = {
     "vocabulary map absolute instead of offset": lambda: vocabulary_map_finding("m", [0, 2, 5, 7], "offset", 9),
     "offsets read as absolute ids": lambda: vocabulary_map_finding("m", [0, 1, 1, 3], "absolute", 9),
-    "vocabulary map skipped": lambda: vocabulary_map_finding("m", [0, 0, 0], "offset", 4, texts=(["a", "c", "d"], list("abcd"))),
+    "vocabulary map skipped": lambda: vocabulary_map_finding(
+        "m", [0, 0, 0], "offset", 4, texts=(["a", "c", "d"], list("abcd"))
+    ),
 }
 
 

@@ -118,7 +118,9 @@ def test_the_second_eos_id_is_named() -> None:
 def test_min_tokens() -> None:
     request = Request((1,), SamplingSettings(max_tokens=9, eos=(6,), min_tokens=4), 0)
     early = {one.requirement: one for one in stop_findings("m", [request], [Output((1, 6, 2, 3, 6))], 1)}
-    assert early["STOP-4"].violations == ("request 0, position 1: expected no end-of-sequence id before token 4, found token 6",)
+    assert early["STOP-4"].violations == (
+        "request 0, position 1: expected no end-of-sequence id before token 4, found token 6",
+    )
     assert early["STOP-1"].verdict is Verdict.CONFORMS
 
 

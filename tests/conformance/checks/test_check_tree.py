@@ -11,8 +11,8 @@ from conformance.checks.tree import (
     GreedyTree,
     build_all,
     input_findings,
-    logits_finding,
     longest_path_finding,
+    node_logits_finding,
     sibling_finding,
     trees,
     width_one_finding,
@@ -124,8 +124,12 @@ def test_a_mask_of_another_width_is_nonsense() -> None:
     assert {one.verdict for one in inputs(Narrow())} == {Verdict.ERROR}
 
 
-def test_siblings() -> None:
-    right, wrong = TokenTree([7, 1, 2], [-1, 0, 0]), TokenTree([7, 1, 1], [-1, 0, 0])
+SIBLING_FAULTS = {"duplicate siblings in target-only sampling": TokenTree([7, 1, 1], [-1, 0, 0])}
+
+
+@pytest.mark.parametrize("name", SIBLING_FAULTS)
+def test_repeated_siblings_are_named(name: str) -> None:
+    right, wrong = TokenTree([7, 1, 2], [-1, 0, 0]), SIBLING_FAULTS[name]
     assert sibling_finding("m", [right], "target_only", 1).verdict is Verdict.CONFORMS
     found = sibling_finding("m", [right, wrong], "target_only", 1)
     assert found.violations == ("tree 1, node 2: expected another token than its sibling 1, found token 1 again",)
@@ -190,24 +194,42 @@ def test_a_wrong_path_is_killed(name: str) -> None:
     assert "tokens" in found.violations[0] or "no branch" in found.violations[0]
 
 
-def test_logits_of_a_node_are_those_of_its_path_alone() -> None:
+ALONE = np.where(np.arange(9) == 3, -np.inf, np.random.default_rng(0).normal(size=(20, 9)))
+NOISY = ALONE + 1e-7
+"""An ulp or two of another kernel: lawful."""
+LOGIT_FAULTS = {
+    "logits of two nodes swapped": NOISY[[0, 1, 2, 3, 5, 4, *range(6, 20)]],
+    "NaN at a node": np.where(np.arange(20)[:, None] == 4, np.nan, NOISY),
+}
+
+
+@pytest.mark.parametrize("name", LOGIT_FAULTS)
+def test_logits_of_a_node_are_those_of_its_path_alone(name: str) -> None:
     margin = Margin(1e-6, "float32", 10_000)
-    alone = np.random.default_rng(0).normal(size=(20, 9))
-    alone[:, 3] = -np.inf
-    noisy = alone + 1e-7  # an ulp of another kernel: lawful
-    assert logits_finding("TREE-5", "m", Logits(noisy, alone), margin, 20).verdict is Verdict.CONFORMS
-    swapped = noisy.copy()
-    swapped[[4, 5]] = swapped[[5, 4]]
-    found = logits_finding("TREE-5", "m", Logits(swapped, alone), margin, 20, [f"tree 0, node {i}" for i in range(20)])
+    assert node_logits_finding("m", Logits(NOISY, ALONE), margin, 20).verdict is Verdict.CONFORMS
+    nodes = [f"tree 0, node {i}" for i in range(20)]
+    found = node_logits_finding("m", Logits(LOGIT_FAULTS[name], ALONE), margin, 20, nodes)
     assert found.verdict is Verdict.VIOLATES
     assert found.violations[0].startswith("tree 0, node 4, token")
-    broken = noisy.copy()
-    broken[7, 1] = np.nan
-    assert logits_finding("TREE-5", "m", Logits(broken, alone), margin, 20).verdict is Verdict.VIOLATES
-    assert logits_finding("TREE-5", "m", Logits(noisy[:5], alone), margin, 20).verdict is Verdict.ERROR
+    assert node_logits_finding("m", Logits(NOISY[:5], ALONE), margin, 20).verdict is Verdict.ERROR
 
 
-def test_a_tree_of_width_one_is_a_chain() -> None:
+def drops_the_last(answer: VerifiedBatch) -> VerifiedBatch:
+    return VerifiedBatch(np.minimum(answer.accepted, 2), answer.next_token)
+
+
+def other_token(answer: VerifiedBatch) -> VerifiedBatch:
+    return VerifiedBatch(answer.accepted, np.where(answer.accepted == 0, (answer.next_token + 1) % 8, answer.next_token))
+
+
+WIDTH_ONE_FAULTS = {
+    "the tree's verification drops the last draft": drops_the_last,
+    "the tree's verification emits another token after a rejection": other_token,
+}
+
+
+@pytest.mark.parametrize("name", WIDTH_ONE_FAULTS)
+def test_a_tree_of_width_one_is_a_chain(name: str) -> None:
     rng = np.random.default_rng(0)
     trial = draw_trial(make_laws(2, 4, 8, rng), (-1, 0, 1, 2), 500, rng)
     u = rng.random((500, 4))
@@ -215,7 +237,6 @@ def test_a_tree_of_width_one_is_a_chain() -> None:
     tree = BatchedTree("without_replacement").verify(trial.p, trial.q, trial.tokens, parents, uniforms=u, seed=0)
     chain = BatchedChain("ratio").verify(trial.p, trial.q[:, 1:], trial.tokens[:, 1:], uniforms=u, seed=0)
     assert width_one_finding("m", tree, chain, 500).verdict is Verdict.CONFORMS
-    late = VerifiedBatch(np.maximum(tree.accepted - 1, 0), tree.next_token)
-    found = width_one_finding("m", late, chain, 500)
+    found = width_one_finding("m", WIDTH_ONE_FAULTS[name](tree), chain, 500)
     assert found.verdict is Verdict.VIOLATES
-    assert "accepted" in found.violations[0]
+    assert found.violations[0].startswith("row ")
