@@ -32,6 +32,30 @@ CHUNK = 4096
 SAMPLE = 64
 
 
+def looked_at(outputs: Sequence[Output], p: Sequence[Floats], q: Sequence[Floats]) -> tuple[Floats, Floats, Ints, Mask]:
+    """Every draft that a verifier of chains looked at, as `acceptance_finding` takes them: p, q `[n, V]`, drafts, flags `[n]`.
+
+    p, q: laws `[len(output), V]` along each output. Of a round, places after its first rejection were not looked at, and places
+    behind the end of the output are left out, which is settled before their flags are.
+
+    >>> from conformance.protocols import RecordedRound
+    >>> one = Output((1, 0), (RecordedRound(0, (1, 1), 1, (1, 0)),))
+    >>> looked_at([one], [np.eye(2)], [np.eye(2)])[2:]
+    (array([1, 1]), array([ True, False]))
+    """
+    rows_p, rows_q, drafts, flags = [], [], [], []
+    for output, p_rows, q_rows in zip(outputs, p, q, strict=True):
+        for one in output.rounds or ():
+            for place, draft in enumerate(one.drafted[: one.accepted + 1]):
+                at = one.start + place
+                if at < len(output.tokens):
+                    rows_p.append(p_rows[at])
+                    rows_q.append(q_rows[at])
+                    drafts.append(draft)
+                    flags.append(place < one.accepted)
+    return np.array(rows_p), np.array(rows_q), np.array(drafts, dtype=np.int64), np.array(flags, dtype=bool)
+
+
 def acceptance_finding(
     mode: str,
     rule: str,
