@@ -282,7 +282,7 @@ REQUIREMENTS = (
     Requirement(
         "KV-2",
         "KV",
-        "The draft's own cache holds a fresh prefill of the committed tokens that it has read, and lags by one at most.",
+        "The draft's own cache holds a fresh prefill of the committed tokens, less those that it lawfully reads later.",
         "Leviathan et al. 2211.17192, algorithm 1: the next round starts from the accepted prefix",
         "conformance.checks.kv",
         When.ALWAYS,

@@ -130,6 +130,12 @@ def self_draft_finding(
     """ACCEPT-2: with the target as its own draft at temperature 0, a draft is rejected only where two logits nearly tie.
 
     logits `[len(output), V]` along each output. A rejection by an end of the output is none.
+
+    >>> from conformance.protocols import RecordedRound
+    >>> one = Output((1,), (RecordedRound(0, (0,), 0, (1,)),))
+    >>> margin = Margin(1e-5, "float32", 10_000)
+    >>> self_draft_finding("m", [one], [np.array([[0.0, 2.0]])], margin, planned=1).violations
+    ("request 0, round 0, draft 0 (output position 0): expected the target's own token 1 as draft, found draft 0, rejected",)
     """
     if any(output.rounds is None for output in outputs):
         return not_exposed("ACCEPT-2", mode, "its rounds")
@@ -195,6 +201,11 @@ def metrics_finding(
     """ACCEPT-3: what the engine reports equals what its traces say; names as in `Recomputed.numbers`.
 
     `reported_accepted` of every round is checked too; a number that traces say nothing about is left out.
+
+    >>> from conformance.protocols import RecordedRound
+    >>> one = Output((1, 2), (RecordedRound(0, (1,), 1, (1, 2)),))
+    >>> metrics_finding("m", {"accepted": 2, "acceptance_rate": 1.0}, [one], planned=1).violations
+    ('metric accepted: expected 1, found 2',)
     """
     if any(output.rounds is None for output in outputs):
         return not_exposed("ACCEPT-3", mode, "its rounds")

@@ -100,7 +100,11 @@ def company_finding(
     logits: Sequence[npt.NDArray[np.float64]] | None = None,
     margin: Margin | None = None,
 ) -> Finding:
-    """BATCH-2 at temperature 0: outputs of the same requests under each schedule ("batch of 8", "pre-empted", ...) as alone."""
+    """BATCH-2 at temperature 0: outputs of the same requests under each schedule ("batch of 8", "pre-empted", ...) as alone.
+
+    >>> company_finding("m", [(1, 2)], {"pre-empted": [(1,)]}, planned=1).violations
+    ("'pre-empted', request 0, position 1: expected token 2, found the end of the output",)
+    """
     places = []
     for name, outputs in schedules.items():
         if len(outputs) != len(alone):
@@ -112,7 +116,12 @@ def company_finding(
 
 
 def bits_finding(mode: str, rows: Logits, planned: int, *, promised: bool) -> Finding:
-    """BATCH-3: every logit `[n, V]` is bit for bit that of the request alone, if the engine promises batch invariance."""
+    """BATCH-3: every logit `[n, V]` is bit for bit that of the request alone, if the engine promises batch invariance.
+
+    >>> rows = Logits(np.array([[1.0, 2.0]]), alone=np.array([[1.0, 2.5]]))
+    >>> bits_finding("m", rows, planned=1, promised=True).violations
+    ('row 0, token 1: expected logit 2.5, found 2',)
+    """
     if not promised:
         return not_promised("BATCH-3", mode, "the same bits in every batch")
     return same_logits("BATCH-3", mode, rows, Margin(0.0, "exact", len(rows.alone)), planned)

@@ -25,6 +25,12 @@ def paths_of(trial: Trial, answer: VerifiedBatch) -> tuple[Ints, str]:
     """The accepted nodes `[B, N-1]` from the root's child down, then -1; and what is wrong with them, or "".
 
     A path must lead from parent to child, and be as long as the count that came with it.
+
+    >>> from conformance.checks.instances import draw_trial, make_laws
+    >>> rng = np.random.default_rng(0)
+    >>> trial = draw_trial(make_laws(1, 3, 4, rng), (-1, 0, 0, 1), 1, rng)
+    >>> paths_of(trial, VerifiedBatch(np.array([2]), np.array([0]), path=np.array([[2, 3, -1]])))[1]
+    'row 0 gave path [2, 3, -1] with 2 accepted, no branch of parents [-1, 0, 0, 1]'
     """
     N = len(trial.parents)
     place = np.arange(N - 1)
@@ -75,7 +81,16 @@ class Completed:
 
 
 def complete(trial: Trial, answer: VerifiedBatch, path: Ints, rng: np.random.Generator) -> Completed:
-    """The emitted tokens of every row, and the target's own draws after them. rng: the judge's."""
+    """The emitted tokens of every row, and the target's own draws after them. rng: the judge's.
+
+    >>> from conformance.checks.instances import draw_trial, make_laws
+    >>> rng = np.random.default_rng(0)
+    >>> trial = draw_trial(make_laws(1, 3, 4, rng), (-1, 0, 1), 1, rng)             # two drafts
+    >>> answer = VerifiedBatch(accepted=np.array([1]), next_token=np.array([3]))
+    >>> whole = complete(trial, answer, np.array([[1, -1]]), rng)
+    >>> whole.tokens.shape, bool(whole.tokens[0, 0] == trial.tokens[0, 1]), int(whole.tokens[0, 1])
+    ((1, 3), True, 3)
+    """
     B, width = len(trial), int(trial.depths.max()) + 1
     tokens = np.zeros((B, width), np.int64)
     rows = np.arange(B)
@@ -109,7 +124,16 @@ class StepLog:
 
 
 def step_log(trial: Trial, answer: VerifiedBatch, path: Ints, rule: str) -> StepLog:
-    """The steps of a rule that takes children one after the other: from the root down, each until one is accepted."""
+    """The steps of a rule that takes children one after the other: from the root down, each until one is accepted.
+
+    >>> from conformance.checks.instances import draw_trial, make_laws
+    >>> rng = np.random.default_rng(0)
+    >>> trial = draw_trial(make_laws(1, 3, 4, rng), (-1, 0, 0, 2), 1, rng)          # the second child is accepted, its own is not
+    >>> answer = VerifiedBatch(np.array([1]), np.array([3]), path=np.array([[2, -1, -1]]))
+    >>> log = step_log(trial, answer, answer.path, "one_hot")
+    >>> log.nodes.tolist(), log.steps.accepted.tolist(), log.steps.emitted.tolist()[::2]
+    ([1, 2, 3], [False, True, False], [-1, 3])
+    """
     at = np.zeros(len(trial), np.int64)
     left = trial.p[:, 0].copy()
     found: list[tuple[Ints, int, Floats, np.ndarray, Ints]] = []

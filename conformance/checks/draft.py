@@ -127,6 +127,9 @@ def hostile_finding(
 
     hostile: outputs by drafter, as "always wrong", "constant", "out of support". logits, margin: see `differences`. (Sampled
     outputs under a hostile draft are judged as any others, by LAW.)
+
+    >>> hostile_finding("m", [(1, 2)], {"constant": [(0, 2)]}, planned=1).violations
+    ("drafter 'constant', request 0, position 0: expected token 1, found token 0",)
     """
     if not hostile:
         return not_exposed("DRAFT-2", mode, "a way to speculate with drafts of our making")
@@ -195,6 +198,10 @@ def draft_inputs_finding(
     """DRAFT-4: beside the feature of position i stands the token at i + 1, at positions that rise with i (by `base` apart).
 
     passes: the committed tokens, and what the net was then fed. A prefill in chunks must feed what one prefill would.
+
+    >>> unshifted = [DraftInput(feature=0, token=5, position=0)]
+    >>> draft_inputs_finding("m", [((5, 6), unshifted)], planned=1).violations
+    ('pass 0, feature 0: expected token 6, the next one, found token 5',)
     """
     if passes is None:
         return not_exposed("DRAFT-4", name, "what its draft net is fed")

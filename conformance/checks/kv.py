@@ -147,13 +147,23 @@ def cache_finding(mode: str, states: Sequence[CacheState] | None, planned: int, 
     """KV-1: every entry equals the fresh one within `tolerance`, and none is missing or left over.
 
     The reproduction is the smallest schedule that shows a difference.
+
+    >>> state = CacheState("round 0", (5, 6), np.array([0.25, 0.75]), fresh=np.array([0.25, 0.5]))
+    >>> cache_finding("m", [state], planned=1).violations
+    ('round 0, position 1 (token 6): expected 0.5, found 0.75',)
     """
     return _compared("KV-1", mode, states, planned, tolerance, 0)
 
 
-def draft_cache_finding(mode: str, states: Sequence[CacheState] | None, planned: int, *, tolerance: float = 0.0) -> Finding:
-    """KV-2: the same of the draft's own cache, which may lag by one entry: after full acceptance it has not read the last."""
-    return _compared("KV-2", mode, states, planned, tolerance, 1)
+def draft_cache_finding(
+    mode: str, states: Sequence[CacheState] | None, planned: int, *, tolerance: float = 0.0, lag: int = 1
+) -> Finding:
+    """KV-2: the same of the draft's own cache, which may lag by `lag` entries.
+
+    A draft model does not read the last token that it drafts, so after full acceptance it lags by 1; one that draws a tree and
+    keeps none of its branches lags by the tree's depth.
+    """
+    return _compared("KV-2", mode, states, planned, tolerance, lag)
 
 
 def _compared(
@@ -211,7 +221,12 @@ class CachedPage:
 def prefix_finding(
     mode: str, pages: Sequence[CachedPage] | None, committed: Sequence[Tokens], planned: int, *, tolerance: float = 0.0
 ) -> Finding:
-    """KV-3: a prefix cache holds no token that was rejected, and every page is what a fresh prefill of its tokens gives."""
+    """KV-3: a prefix cache holds no token that was rejected, and every page is what a fresh prefill of its tokens gives.
+
+    >>> page = CachedPage((5, 9), np.zeros(2), fresh=np.zeros(2))
+    >>> prefix_finding("m", [page], committed=[(5, 6, 7)], planned=1).violations
+    ('page 0, position 1: expected committed tokens only, found token 9, which nothing committed leads to',)
+    """
     if pages is None:
         return not_exposed("KV-3", mode, "the pages of its prefix cache")
     places = []

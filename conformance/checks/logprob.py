@@ -30,6 +30,11 @@ def logprob_findings(
 ) -> list[Finding]:
     """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the
     law that the engine promises (raw, or after processors). tolerance: in nats; twice the logits' margin. planned: tokens.
+
+    >>> rows = np.log([[0.5, 0.5], [0.25, 0.75]])
+    >>> given = [[-0.693147, 0.0]]
+    >>> logprob_findings("m", [Output((0, 1))], given, [rows], 2, promised=True, tolerance=1e-5)[0].violations
+    ('request 0, position 1 (token 1): expected -0.287682, found 0, the log-probability of certainty',)
     """
     if not promised:
         return [not_promised(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]

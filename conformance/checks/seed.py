@@ -27,7 +27,12 @@ REPEAT_STAKE = 0.01
 def repeat_findings(
     mode: str, first: Sequence[Output], again: Sequence[Output], in_company: Sequence[Output], planned: int, *, promised: bool
 ) -> list[Finding]:
-    """SEED-1 and SEED-2, from the outputs of the same requests: run twice, and run in another batch."""
+    """SEED-1 and SEED-2, from the outputs of the same requests: run twice, and run in another batch.
+
+    >>> one, other = Output((1, 2)), Output((1, 3))
+    >>> repeat_findings("m", [one], again=[one], in_company=[other], planned=1, promised=True)[1].violations
+    ('request 0, position 1: expected token 2, found token 3',)
+    """
     if not promised:
         return [not_promised(requirement, mode, "equal outputs for equal seeds") for requirement in ("SEED-1", "SEED-2")]
     findings = []

@@ -33,6 +33,11 @@ def stop_findings(
     """STOP-1 to STOP-5. n of each: the outputs in which that kind of end was due; planned: at least that many of each kind.
 
     k: drafts per round of a mode that exposes its rounds; then the end must have fallen on a draft, a replacement and a bonus.
+
+    >>> from specref.processors import SamplingSettings
+    >>> request = Request((1,), SamplingSettings(max_tokens=4, eos=(6, 7)), seed=0)
+    >>> stop_findings("m", [request], [Output((5, 7, 3))], planned=1)[0].violations
+    ('request 0, position 2: expected the end (end-of-sequence id 7, number 2 of 2), found 1 more, token 3',)
     """
     if len(outputs) != len(requests):
         problem = f"{len(outputs)} outputs for {len(requests)} requests"

@@ -60,7 +60,13 @@ def build_all(builder: MaskBuilder, cases: Iterator[tuple[int, TokenTree]]) -> l
 
 
 def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Finding]:
-    """TREE-1 and TREE-2: each node sees the prefix, its ancestors and itself, and stands at prefix + depth."""
+    """TREE-1 and TREE-2: each node sees the prefix, its ancestors and itself, and stands at prefix + depth.
+
+    >>> siblings = TokenTree([7, 1, 2], parents=[-1, 0, 0])
+    >>> made = TreeInputs(siblings.ancestor_mask(), np.arange(3), np.array([7, 1, 2]))
+    >>> input_findings("by order", [Built(0, siblings, made)], planned=1)[1].violations
+    ('tree 0 (parents [-1, 0, 0], prefix 0), node 2: expected position 1, found position 2',)
+    """
     masks, positions = [], []
     for number, one in enumerate(built):
         N, width = len(one.tree), one.prefix + len(one.tree)
@@ -88,7 +94,11 @@ def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Find
 
 
 def sibling_finding(mode: str, drafted: Sequence[TokenTree], rule: str, planned: int) -> Finding:
-    """TREE-3: under a rule that needs it, no two siblings hold one token."""
+    """TREE-3: under a rule that needs it, no two siblings hold one token.
+
+    >>> sibling_finding("m", [TokenTree([7, 1, 1], [-1, 0, 0])], "target_only", planned=1).violations
+    ('tree 0, node 2: expected another token than its sibling 1, found token 1 again',)
+    """
     if rule not in DISTINCT_RULES:
         return not_exposed("TREE-3", mode, f"a rule that needs distinct siblings (it declares {rule!r})")
     places = []
@@ -114,7 +124,13 @@ class GreedyTree:
 
 
 def longest_path_finding(mode: str, verified: Sequence[GreedyTree], planned: int) -> Finding:
-    """TREE-4: the longest path of the target's best tokens is kept. Paths that spell the same tokens are the same path."""
+    """TREE-4: the longest path of the target's best tokens is kept. Paths that spell the same tokens are the same path.
+
+    >>> chain = TokenTree([7, 1, 0], parents=[-1, 0, 1])
+    >>> one = GreedyTree(chain, np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]), path=(1,), next_token=0)
+    >>> longest_path_finding("m", [one], planned=1).violations
+    ('tree 0, path (1,): expected path (1, 2), tokens [1, 0, 0], found tokens [1, 0]',)
+    """
     places = []
     for number, one in enumerate(verified):
         wanted = greedy(list(one.logits), Draft.chosen(one.tree.tokens, one.tree), SampledChance(0))
@@ -137,7 +153,12 @@ def node_logits_finding(mode: str, rows: Logits, margin: Margin, planned: int, n
 
 
 def width_one_finding(name: str, tree: VerifiedBatch, chain: VerifiedBatch, planned: int) -> Finding:
-    """TREE-6: from the same numbers, a tree of width 1 is decided as the chain that it is."""
+    """TREE-6: from the same numbers, a tree of width 1 is decided as the chain that it is.
+
+    >>> one, other = (VerifiedBatch(np.array([accepted]), np.array([5])) for accepted in (2, 3))
+    >>> width_one_finding("m", tree=one, chain=other, planned=1).violations
+    ('row 0, accepted: expected 3, found 2',)
+    """
     places = []
     for field in ("accepted", "next_token"):
         one: Ints = getattr(chain, field)
