@@ -121,8 +121,9 @@ def rank_p_value(statistic: float, null_statistics: Floats, rng: np.random.Gener
     >>> rank_p_value(9.0, np.array([1.0, 2.0, 3.0]), np.random.default_rng(0))
     0.25
     """
-    above = int((null_statistics > statistic).sum())
-    equal = int((null_statistics == statistic).sum())
+    # Statistics of equal tables may differ in the last digits, by the order in which they were added up.
+    equals = np.isclose(null_statistics, statistic, rtol=1e-9, atol=0.0)
+    above, equal = int(((null_statistics > statistic) & ~equals).sum()), int(equals.sum())
     return (above + int(rng.integers(0, equal + 1)) + 1) / (len(null_statistics) + 1)
 
 

@@ -74,6 +74,11 @@ def test_rank_p_value_is_exactly_uniform():
         assert sum(weight for p, weight in seen if p <= k / 4) == pytest.approx(k / 4)
 
 
+def test_rank_p_value_takes_rounding_for_a_tie():
+    seen = {rank_p_value(0.1 + 0.2, np.array([0.3, 0.5]), np.random.default_rng(s)) for s in range(20)}
+    assert seen == {2 / 3, 1.0}
+
+
 def test_rank_p_value_of_chi_square_is_calibrated_with_tiny_cells():
     law = np.concatenate([np.full(40, 0.0005), [0.98]])
     rng = np.random.default_rng(8)
