@@ -9,7 +9,7 @@ without chance, where any other token names the row and position whose law was u
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,8 @@ CHAINS = ((-1, 0), (-1, 0, 1), (-1, 0, 1, 2))
 """Chains of 1, 2 and 3 drafts: some faults need one, some need more."""
 TREES = ((-1, 0, 0, 0), (-1, 0, 0, 1, 1, 2), (-1, 0, 1, 2))
 """Three siblings, two levels with uneven branches, and the tree of width 1."""
+PLANNED = 120_000
+"""Rows of a component's audit."""
 BLOCKS = 512
 """Rows of a batch whose block verification is checked step by step."""
 
@@ -76,7 +78,7 @@ def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int) -> I
 
 
 def component_findings(
-    name: str, rule: str, rounds: Sequence[Round], *, planned: int, alpha: float = 1e-6, seed: int = 0
+    name: str, rule: str, rounds: Iterable[Round], *, planned: int = PLANNED, alpha: float = 1e-6, seed: int = 0
 ) -> list[Finding]:
     """LAW-3 and LAW-4 of a verifier, from what it answered. planned: rows. seed: the judge's own."""
     judge = _Judge(name, rule, planned, alpha, seed)
@@ -176,11 +178,6 @@ class _Judge:
         look = self.ledger.look()
         named = {one.check for one in look.named}
         evidence = self.ledger.evidence(self.name)
-        plan, alpha = self.ledger.plan[self.name], self.ledger.plan.alpha
-        p, q = (np.concatenate([pair[side] for pair in self.sample]) for side in (0, 1))
-        # Rows in which no bet can win (p = q, nothing in common) teach nothing about what was detectable: they count as lost.
-        useful = (q * ratio_to_one(q, p)).sum(axis=1) < 1 - 1e-9
-        tokens = max(1, int(self.ledger.judges[self.name].tokens * useful.mean()))
         guilty = [one for one in evidence if one.check in named - {"acceptance"} or one.check == "support"]
         verdict = Verdict.VIOLATES if guilty else Verdict.CONFORMS if self.rows >= self.planned else Verdict.INCONCLUSIVE
         law = Finding(
@@ -191,15 +188,25 @@ class _Judge:
             n=self.rows,
             planned=self.planned,
             unit="rows",
-            alpha=alpha,
+            alpha=self.ledger.plan.alpha,
             log10_evidence=look.log10_e if math.isfinite(look.log10_e) else None,
             statistics=tuple(
                 Statistic(e.check, e.n, e.statistic, e.degrees, e.p, _finite(e.log10_e), e.holder) for e in evidence
             ),
-            detects=detectable(self.ledger.judges[self.name].bank, plan, alpha, (p[useful], q[useful]), tokens),
+            detects="" if guilty else self._detects(),
             violations=tuple(self._worst_kinds(evidence)) if guilty else (),
         )
         return [law, self._rule_finding("acceptance" in named)]
+
+    def _detects(self) -> str:
+        """The smallest leak and temperature error that these rows would have shown."""
+        p, q = (np.concatenate([pair[side] for pair in self.sample]) for side in (0, 1))
+        # Rows in which no bet can win (p = q, nothing in common) teach nothing about what was detectable: they count as lost.
+        useful = (q * ratio_to_one(q, p)).sum(axis=1) < 1 - 1e-9
+        judge, plan = self.ledger.judges[self.name], self.ledger.plan
+        return detectable(
+            judge.bank, plan[self.name], plan.alpha, (p[useful], q[useful]), int(judge.tokens * useful.mean()) or 1
+        )
 
     def _worst_kinds(self, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Which kinds of instances and which places of a round show it, by the evidence of their own tokens."""

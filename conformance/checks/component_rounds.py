@@ -128,7 +128,7 @@ def step_log(trial: Trial, answer: VerifiedBatch, path: Ints, rule: str) -> Step
 
     >>> from conformance.checks.instances import draw_trial, make_laws
     >>> rng = np.random.default_rng(0)
-    >>> trial = draw_trial(make_laws(1, 3, 4, rng), (-1, 0, 0, 2), 1, rng)          # the second child is accepted, its own is not
+    >>> trial = draw_trial(make_laws(1, 3, 4, rng), (-1, 0, 0, 2), 1, rng)        # the second child is accepted, its own is not
     >>> answer = VerifiedBatch(np.array([1]), np.array([3]), path=np.array([[2, -1, -1]]))
     >>> log = step_log(trial, answer, answer.path, "one_hot")
     >>> log.nodes.tolist(), log.steps.accepted.tolist(), log.steps.emitted.tolist()[::2]

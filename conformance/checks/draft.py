@@ -89,7 +89,7 @@ def draft_law_finding(
         alpha=alpha,
         log10_evidence=look.log10_e if math.isfinite(look.log10_e) else None,
         statistics=tuple(Statistic(e.check, e.n, log10_evidence=e.log10_e, holder=e.holder) for e in evidence if e.n),
-        detects=_detects(q, len(tokens), alpha),
+        detects="" if verdict is Verdict.VIOLATES else _detects(q, len(tokens), alpha),
         violations=tuple(map(str, places)),
     )
 

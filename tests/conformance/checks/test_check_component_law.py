@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.checks.component_law import ROWS, component_findings, mixup_finding, rounds_of
+from conformance.checks.component_law import PLANNED, ROWS, component_findings, mixup_finding, rounds_of
 from conformance.checks.instances import draw
 from conformance.components import VerifiedBatch
 from conformance.engines.own_components import (
@@ -28,7 +28,7 @@ SEED = 2026
 
 
 def audit(verifier: Any, rows: int = N, seed: int = SEED) -> dict[str, Finding]:
-    found = component_findings(verifier.name, verifier.rule, list(rounds_of(verifier, rows, seed)), planned=rows, seed=seed)
+    found = component_findings(verifier.name, verifier.rule, rounds_of(verifier, rows, seed), planned=rows, seed=seed)
     return {one.requirement: one for one in (*found, mixup_finding(verifier, batches=4, seed=seed))}
 
 
@@ -158,7 +158,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 SUBTLE = {
-    "one random number for a whole chain": 4 * N,
+    "one random number for a whole chain": 8 * N,
     "block criterion with the token-wise residual": 2 * N,
     "thresholds of target-only sampling below 1": 4 * N,
 }
@@ -180,9 +180,7 @@ def test_a_planted_fault_is_killed(name: str) -> None:
     assert found.verdict is Verdict.VIOLATES, {key: (one.verdict, one.summary) for key, one in findings.items()}
     assert found.violations
     assert all(": expected " in place and ", found " in place for place in found.violations)
-    if requirement != "LAW-5":
-        assert found.n
-        assert found.detects
+    assert found.n
 
 
 OWN = [
@@ -198,13 +196,14 @@ def test_our_batched_rules_conform(verifier: Any) -> None:
     for requirement, one in findings.items():
         wanted = Verdict.NOT_EXPOSED if requirement in silent else Verdict.CONFORMS
         assert one.verdict is wanted, one.summary
+        assert one.detects or wanted is Verdict.NOT_EXPOSED
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("verifier", OWN, ids=lambda verifier: verifier.name)
 def test_our_batched_rules_conform_over_a_hundred_thousand_rows(verifier: Any) -> None:
     seed = int(np.random.default_rng().integers(2**31))
-    assert {one.verdict for one in audit(verifier, 120_000, seed).values()} <= {Verdict.CONFORMS, Verdict.NOT_EXPOSED}, seed
+    assert {one.verdict for one in audit(verifier, PLANNED, seed).values()} <= {Verdict.CONFORMS, Verdict.NOT_EXPOSED}, seed
 
 
 @pytest.mark.parametrize("verifier", [ReferenceChain("ratio"), ReferenceTree("one_hot")], ids=lambda verifier: verifier.name)
