@@ -20,6 +20,8 @@ from specref.kv_cache import CacheFull, PagePool
 from specref.laws import BadLaw
 from specref.models import BadModel
 from specref.processors import NothingLeft, SamplingSettings
+from specref.rules import chain as chain_rules
+from specref.rules import tree as tree_rules
 
 REFUSALS = (NothingLeft, BadLaw, BadModel)
 """What ends one request and must not end the others."""
@@ -72,8 +74,8 @@ class Engine:
     def submit(self, prompt: Sequence[int], settings: SamplingSettings, speculation: Speculation | None = None) -> int:
         """A new request; its number. Everything that can be wrong with it is found here.
 
-        Raises ValueError for an empty prompt, a token outside the vocabulary (in prompt or settings), or more tokens than the
-        memory could ever hold.
+        Raises ValueError for an empty prompt, a token outside the vocabulary (in prompt or settings), more tokens than the
+        memory could ever hold, or a greedy rule at a temperature above 0, which it would ignore.
         """
         prompt, speculation = tuple(int(token) for token in prompt), speculation or self.speculation
         if not prompt:
@@ -83,6 +85,8 @@ class Engine:
         for token in named:
             if not 0 <= token < self.model.vocabulary:
                 raise ValueError(f"token {token} is outside the target's vocabulary of {self.model.vocabulary}")
+        if speculation.rule in (chain_rules.greedy, tree_rules.greedy) and settings.temperature != 0:
+            raise ValueError(f"the rule is greedy, the temperature {settings.temperature}; ask for 0 or take another rule")
         self.memory.check_fits(len(prompt) + settings.max_tokens + speculation.nodes)
         number = len(self.requests)
         request = Request(
@@ -140,6 +144,8 @@ class Engine:
         for request in rows:
             if request.status == "running":
                 self._work(request, partial(self.rounds.verify, request, drafts[request.number]))
+            if request.status == "running" and request.stops.finished(request.output):
+                request.status = "finished"  # at once: a row after it that needs memory must not send it back to wait
 
     def run(self) -> None:
         """Steps until every request has ended."""
@@ -194,12 +200,10 @@ class Engine:
         return None
 
     def _after_step(self, request: Request) -> RequestState:
-        if request.status == "running" and request.stops.finished(request.output):
-            request.status = "finished"
-            state = RequestState.of(request)  # before its memory goes
+        state = RequestState.of(request)  # before its memory goes
+        if request.status == "finished":
             self._end(request, "finished")
-            return state
-        return RequestState.of(request)
+        return state
 
     def _end(self, request: Request, status: Status) -> None:
         request.status = status

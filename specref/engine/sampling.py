@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specref.laws import Law
+from specref.laws import Law, checked
 from specref.models import Tokens
 from specref.processors import Processor
 from specref.processors.rows import Row, law_of
@@ -14,7 +14,8 @@ from specref.processors.rows import Row, law_of
 def processed(row: Row, processors: Sequence[Processor], prompt: Tokens, output: Tokens) -> Law:
     """The law `[V]` after `processors`, for the token that follows `prompt + output`; drafted tokens before it are output too.
 
-    What `specref.processors.Processed` does to a model, done to one row of scores. Raises NothingLeft.
+    What `specref.processors.Processed` does to a model, done to one row of scores. Raises NothingLeft, and BadLaw for scores of
+    NaN or +inf.
 
     >>> from specref.laws import rational
     >>> from specref.processors import BadWords
@@ -23,7 +24,7 @@ def processed(row: Row, processors: Sequence[Processor], prompt: Tokens, output:
     """
     for processor in processors:
         row = processor(row, prompt, output)
-    return law_of(row)
+    return checked(law_of(row), f"the law after {prompt + output}")
 
 
 def log_probability(row: Row, token: int) -> float:

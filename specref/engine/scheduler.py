@@ -44,8 +44,8 @@ class Scheduler:
         return rows
 
     def victim(self) -> Request:
-        """Who gives way when memory is short: the youngest."""
-        return max(self.running, key=lambda request: request.number)
+        """Who gives way when memory is short: the youngest that has not finished."""
+        return max((request for request in self.running if not request.ended), key=lambda request: request.number)
 
     def send_back(self, request: Request) -> None:
         """From running to waiting."""

@@ -1,9 +1,11 @@
 """Engines that are wrong in the ways of real ones. Each overrides one part of the reference engine; nothing crashes.
 
-`FAULTS` names each with the state machine that meets it.
+`FAULTS` names each with the state machine that meets it. `LAWFUL` are engines that do something otherwise and are right.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from specref.engine.memory import Memory
 from specref.engine.models import Mask, read_text
 from specref.engine.request import Request, Step
 from specref.engine.rounds import Rounds
+from specref.engine.scheduler import Scheduler
 from specref.engine.speculation import DraftModel
 from specref.generate import Round
 from specref.models import Tokens
@@ -298,17 +301,55 @@ class RoundsWithoutDraftsCounted(Metrics):
 
 
 class LogProbabilitiesOffByARow(Rounds):
-    def report(self, request: Request, step: Step, scores: list[Row]) -> None:  # type: ignore[override]
+    def report(self, request: Request, step: Step, scores: Sequence[Row]) -> None:
         super().report(request, step, [*scores[1:], scores[-1]])
 
 
 class EmittedCountIsReported(Rounds):
     """A round reports the emitted tokens as accepted, the target's own among them."""
 
-    def report(self, request: Request, step: Step, scores: list[Row]) -> None:  # type: ignore[override]
+    def report(self, request: Request, step: Step, scores: Sequence[Row]) -> None:
         done = step.round
         reported = Round(done.start, done.drafted, min(len(done.emitted), len(done.drafted)), done.emitted, done.rule)
         super().report(request, Step(reported, step.p, step.draft), scores)
+
+
+# Lawful variations.
+
+
+class RowsReversed(Scheduler):
+    def rows(self) -> list[Request]:
+        return super().rows()[::-1]
+
+
+class NothingShared(Memory):
+    """No prefix cache."""
+
+    def publish(self, request: Request) -> None:
+        pass
+
+
+class DraftForgetsEverything(DraftModel):
+    """The draft model reads the whole text again in every round."""
+
+    def settle(self, committed: Tokens) -> None:
+        self.forget()
+
+
+class OneTokenPerPass(Rounds):
+    """A chain is read one token at a time, as without speculation."""
+
+    def read(self, request: Request, tree: TokenTree, draft: Draft) -> Sequence[Row]:
+        if draft.tree is not None:
+            return super().read(request, tree, draft)
+        scores: list[Row] = []
+        seen = request.entries.visible()
+        for token in tree.tokens:
+            reading = read_text(self.model, seen, (token,))
+            seen = np.concatenate([seen, reading.entries])
+            scores += reading.scores
+        request.entries.append(seen[request.read :])
+        return scores
 
 
 def driving(**parts: type) -> type[Schedules]:
@@ -359,4 +400,11 @@ FAULTS: dict[str, type[Schedules]] = {
         (drafting, [LastDraftNeverRead, DraftSettledForTheBonus]),
     ]
     for part in parts
+}
+
+LAWFUL: dict[str, type[Schedules]] = {
+    "RowsReversed": driving(scheduler_type=RowsReversed),
+    "NothingShared": driving(memory_type=NothingShared),
+    "OneTokenPerPass": rounds(OneTokenPerPass),
+    "DraftForgetsEverything": drafting(DraftForgetsEverything),
 }

@@ -8,9 +8,11 @@ import pytest
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
 from specref.engine import CachedTableModel, Engine, Metrics, Speculation, by_draft_model, by_drafter
-from specref.engine.models import no_entries, read_text
+from specref.engine.models import Mask, Reading, no_entries, read_text
 from specref.engine.speculation import PLAIN, cut_to_depth
 from specref.generate import Round
+from specref.kv_cache.base import Rows
+from specref.laws import BadLaw
 from specref.models import TableModel, Tokens
 from specref.processors import NothingLeft, SamplingSettings
 from specref.rules.chain import ratio, token_matching
@@ -39,6 +41,32 @@ def test_a_bad_request_is_refused_at_once(prompt: Tokens, asked: SamplingSetting
     with pytest.raises(ValueError, match=message):
         engine.submit(prompt, asked)
     assert not engine.requests
+
+
+@pytest.mark.parametrize("name", ["greedy, drawn", "greedy tree"])
+def test_a_greedy_rule_does_not_ignore_a_temperature(name: str) -> None:
+    with pytest.raises(ValueError, match=r"the rule is greedy, the temperature 1\.0"):
+        Engine(TARGET).submit((0,), ASKED, SPECULATIONS[name])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("score", [np.nan, np.inf])
+def test_scores_that_are_not_finite_end_their_request_alone(score: float) -> None:
+    class Spoilt(CachedTableModel):
+        def read(self, past: Rows, tokens: Tokens, positions: Tokens, mask: Mask) -> Reading:
+            reading = super().read(past, tokens, positions, mask)
+            return Reading(reading.entries, [np.where(np.arange(4) == 2, score, row) for row in reading.scores])
+
+    engine = Engine(TARGET)
+    spoilt, sound = engine.submit((0,), ASKED), engine.submit((1,), ASKED)
+    engine.step()
+    engine.skip(sound)
+    engine.rounds.model = Spoilt(TABLE)
+    engine.step()
+    engine.rounds.model = TARGET
+    engine.run()
+    assert (engine.state(spoilt).status, type(engine.state(spoilt).error)) == ("failed", BadLaw)
+    assert engine.state(sound).output == plain_output((1,), ASKED, greedy=False)
 
 
 @pytest.mark.parametrize(("batch", "chunk"), [(0, 1), (1, 0)])
@@ -145,6 +173,20 @@ def test_short_memory_delays_and_never_deadlocks() -> None:
     engine.run()
     for number, settings in zip(numbers, asked):
         assert engine.state(number).output == plain_output((0, 1, 2), settings, greedy=False)
+
+
+@pytest.mark.parametrize("most", range(8, 16))
+def test_a_row_that_has_just_finished_is_not_sent_back(most: int) -> None:
+    """The older request comes back into the row behind the younger one, and runs out of memory as that one finishes."""
+    older, younger = SamplingSettings(max_tokens=20, seed=1), SamplingSettings(max_tokens=most, seed=2)
+    engine = Engine(TARGET, pages=23, page_size=1)
+    engine.submit((0,), older)
+    engine.submit((1,), younger)
+    engine.step()
+    engine.preempt(0)
+    engine.run()
+    assert engine.state(0).output == plain_output((0,), older, greedy=False)
+    assert engine.state(1).output == plain_output((1,), younger, greedy=False)
 
 
 def test_a_skipped_row_changes_nothing_of_itself_and_does_not_stop_the_others() -> None:
