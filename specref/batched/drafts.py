@@ -97,14 +97,19 @@ class Drafts:
         p `[B, k+1, V]`: the target's laws, or `scores` that only have to have a largest one. u `[B, k+1]`, or None if the rule
         asks for no numbers. with_laws: does the rule read the draft's laws? Raises ValueError for shapes that do not fit.
         """
-        B, k = self.tokens.shape
-        V = _vocabulary(p, u, (B, k + 1), self.laws if with_laws else None)
-        after = torch.arange(k + 1, device=p.device) <= self.count[:, None]  # the positions that have a target law
-        status = flag((no_best(p) if scores else not_a_law(p)) & after, BAD_TARGET) | flag(self._wrong_count, BAD_SETTING)
-        outside = (self.tokens < 0) | (self.tokens >= V)
-        status |= flag(outside & self.meant, BAD_ID)
+        tokens, status = self.checked_tokens(p, u, self.laws if with_laws else None)
+        after = torch.arange(p.shape[1], device=p.device) <= self.count[:, None]  # the positions that have a target law
+        status |= flag((no_best(p) if scores else not_a_law(p)) & after, BAD_TARGET)
         if with_laws:
             status |= flag(not_a_law(self.laws) & self.meant, BAD_DRAFT)
+        return tokens, status
+
+    def checked_tokens(self, p: Tensor, u: Tensor | None, q: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The part of `checked` that reads nothing of p `[B, k+1, V]` and the draft's q `[B, k, V]`: laws or logits."""
+        B, k = self.tokens.shape
+        V = _vocabulary(p, u, (B, k + 1), q)
+        outside = (self.tokens < 0) | (self.tokens >= V)
+        status = flag(outside & self.meant, BAD_ID) | flag(self._wrong_count, BAD_SETTING)
         if u is not None:
             status |= bad_numbers(u)
         return self.tokens.masked_fill(outside, 0), status

@@ -77,7 +77,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
             [0.5000, 0.5000]])
     """
     left = (p - q).clamp_(min=0)
-    empty = ~left.any(dim=-1)
+    empty = ~(left.amax(dim=-1) > 0)
     if bool(empty.any()):
         left[empty] = p[empty]
     return left
