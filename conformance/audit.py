@@ -22,11 +22,12 @@ from conformance.checks.law import law_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.harness import EngineFailed, EngineInfo, Runner
 from conformance.levels import AuditSettings
-from conformance.protocols import Mode, Request, Tokens
-from conformance.sampling import NonsenseOutput, SampledMode, check_output, request_seed
+from conformance.protocols import Mode, Output, Request
+from conformance.sampling import NonsenseOutput, SampledMode, check_output, judged_part, request_seed
 from conformance.statistics import Ledger, ModePlan, Plan
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
+from specref.models import BadModel
 from specref.processors import SamplingSettings
 
 BASELINE = "off"
@@ -82,6 +83,7 @@ class _Audit:
     watcher: Watcher
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     mode_reports: dict[str, ModeReport] = field(default_factory=dict)
+    beyond: dict[str, int] = field(default_factory=dict)
     failure: EngineFailed | None = None
     lock: Lock = field(default_factory=Lock)
 
@@ -160,7 +162,7 @@ class _Audit:
                 self.failure = failed
         except NonsenseOutput as nonsense:
             job.problem = f"nonsense: {nonsense}"
-        except WrongUse as refused:  # numerics too coarse for the check
+        except (WrongUse, BadModel) as refused:  # numerics too coarse for the check, or no numbers at all
             job.problem = f"cannot be judged: {refused}"
         finally:
             idle.put(runner)
@@ -171,11 +173,15 @@ class _Audit:
         sampling = SamplingSettings(max_tokens=self.settings.max_tokens, temperature=0.0, eos=self.subject.eos)
         seeds = [request_seed(self.settings.seed, "greedy", number) for number in range(planned)]
         requests = [Request(self.subject.prompts.prompt(seed), sampling, seed) for seed in seeds]
-        outputs: list[Tokens] = []
-        for output in runner.generate(mode, requests):
-            check_output(requests[len(outputs)], output, self.subject.target.vocabulary)
-            outputs.append(output.tokens[: self.settings.max_tokens])
+        answers: list[Output] = []
+        for answer in runner.generate(mode, requests):
+            answers.append(answer)
             self.watcher.advance(self.name, 1, f"{mode.name}, greedy")
+        # Only now that all were heard: an answer left in the pipe would be taken for the next mode's.
+        for request, answer in zip(requests, answers, strict=True):
+            check_output(request, answer, self.subject.target.vocabulary)
+        outputs = [judged_part(request, answer) for request, answer in zip(requests, answers)]
+        self.beyond[mode.name] = sum(len(answer.tokens) > len(part) for answer, part in zip(answers, outputs))
         with self.lock:
             margin = self.subject.margin
         logits = self.subject.target.logits([(request.prompt, output) for request, output in zip(requests, outputs)])
@@ -188,6 +194,7 @@ class _Audit:
             state = job.sampled
             requirements = ("GREEDY-1",) if state is None else ("LAW-1", "LAW-2")
             if state is not None and state.tokens:
+                self.beyond[job.mode.name] = self.beyond.get(job.mode.name, 0) + state.beyond
                 self.mode_reports[job.mode.name] = state.report()
                 for finding in law_findings(
                     ledgers[job.mode.speculates],
@@ -215,7 +222,7 @@ class _Audit:
         if problem is None:
             return
         verdict = Verdict.ERROR
-        if problem.startswith("unsupported"):
+        if problem.startswith("unsupported") and known is None:  # it may refuse a mode, but not half of it
             verdict = Verdict.NOT_EXPOSED
         elif problem.startswith("cannot be judged"):
             verdict = Verdict.INCONCLUSIVE
@@ -249,6 +256,11 @@ class _Audit:
             environment(),
             plan,
             ledger.look().log10_e if ledger else None,
+            tuple(
+                f"{mode}: outputs that went on after their end (EOS or the limit): {n}. What follows the end was not judged."
+                for mode, n in self.beyond.items()
+                if n
+            ),
         )
 
 

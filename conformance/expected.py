@@ -55,7 +55,9 @@ def read_expected(path: Path) -> list[Expected]:
     return [_expected(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
-def _expected(path: Path, number: int, entry: dict[str, object]) -> Expected:
+def _expected(path: Path, number: int, entry: object) -> Expected:
+    if not isinstance(entry, dict):
+        raise UsageProblem(f"violation {number} in {path} is {entry!r}; write it as a [[violation]] table")
     for name, kind in FIELDS.items():
         if type(entry.get(name)) is not kind:
             what = "a whole number" if kind is int else "a text"
@@ -65,7 +67,9 @@ def _expected(path: Path, number: int, entry: dict[str, object]) -> Expected:
         raise UsageProblem(
             f"violation {number} in {path}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
         )
-    return Expected(**entry)  # type: ignore[arg-type]  # checked above
+    if entry["n"] < 1:
+        raise UsageProblem(f"violation {number} in {path}: n must be 1 or more, got {entry['n']}")
+    return Expected(**entry)
 
 
 def mark_expected(reports: Sequence[EngineReport], known: Sequence[Expected]) -> list[EngineReport]:

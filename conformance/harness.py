@@ -9,11 +9,13 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +24,20 @@ from typing import IO, Any, Protocol
 from conformance.protocols import Engine, Mode, Models, Output, Request
 from conformance.worker import KEY
 
+_FOLDERS = re.compile(r"(?<![\w/:.…])~?/(?:[^\s/'\":,;()]+/)+")
+
 
 class EngineFailed(Exception):
-    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "nonsense" or "unsupported"."""
+    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "nonsense" or "unsupported".
+
+    The message goes into reports that are shared, so folders of this machine are left out of it; the engine's log has them.
+
+    >>> str(EngineFailed("crash", "OSError: no file '/home/me/models/tiny/config.json' (see https://example.org/help/me)"))
+    "OSError: no file '…/config.json' (see https://example.org/help/me)"
+    """
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(_FOLDERS.sub("…/", message))
         self.kind = kind
 
 
@@ -38,6 +48,24 @@ class EngineInfo:
     name: str
     version: str
     modes: tuple[Mode, ...]
+
+
+def check_modes(modes: Sequence[Mode]) -> None:
+    """Raise ValueError unless an engine can be audited in these modes: one or more, each with a name of its own.
+
+    >>> check_modes([Mode("off"), Mode("off")])
+    Traceback (most recent call last):
+    ValueError: two modes are called 'off'
+    """
+    if not modes:
+        raise ValueError("it names no mode")
+    for number, mode in enumerate(modes):
+        for field in dataclasses.fields(Mode):
+            kind, value = {"speculation": dict, "exposes_rounds": bool}.get(field.name, str), getattr(mode, field.name)
+            if type(value) is not kind:
+                raise ValueError(f"{field.name} of mode {number} is {str(value)[:60]!r}, not a {kind.__name__}")
+        if mode.name in [other.name for other in modes[:number]]:
+            raise ValueError(f"two modes are called {mode.name[:60]!r}")
 
 
 class Runner(Protocol):
@@ -85,6 +113,7 @@ class EngineProcess:
         self._factory, self._models, self._patience, self._python = factory, models, patience, python
         self._log_path = log
         self._log: IO[bytes] | None = None
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
@@ -100,6 +129,7 @@ class EngineProcess:
         try:
             engine = said["engine"]
             modes = tuple(Mode(**entry) for entry in engine["modes"])
+            check_modes(modes)
             return EngineInfo(str(engine["name"]), str(engine["version"]), modes)
         except (KeyError, TypeError, ValueError) as error:
             raise self._failed("nonsense", f"the engine described itself in a way that cannot be read: {error}") from error
@@ -108,7 +138,9 @@ class EngineProcess:
         """See `Runner.generate`."""
         plain = [request.to_json() for request in requests]
         said = self._ask({"do": "generate", "mode": dataclasses.asdict(mode), "requests": plain})
-        for _ in requests:
+        for number in range(len(requests)):
+            if "done" in said:
+                raise self._failed("nonsense", f"the engine gave {number} answers to {len(requests)} requests")
             try:
                 output = Output.from_json(said["output"])
             except (KeyError, TypeError, ValueError) as error:
@@ -163,6 +195,7 @@ class EngineProcess:
         key = secrets.token_bytes(16)
         models = {field.name: str(getattr(self._models, field.name)) for field in dataclasses.fields(self._models)}
         self._log = open(self._log_path, "a+b") if self._log_path else tempfile.TemporaryFile()  # noqa: SIM115
+        self._log_start = os.fstat(self._log.fileno()).st_size  # what another run said there is not this engine's word
         try:
             with Listener(os.path.join(folder, "pipe"), "AF_UNIX", authkey=key) as listener:
                 self._process = subprocess.Popen(
@@ -191,6 +224,8 @@ class EngineProcess:
                 if self._process.poll() is not None:
                     raise self._failed("crash", self._how_it_ended()) from None
                 continue
+            except (EOFError, OSError, AuthenticationError):  # it ended, or was ended, while it was greeted
+                raise self._failed("crash", self._how_it_ended()) from None
             return pipe
         raise self._failed("hang", f"the engine's process did not report within {self._patience:g} seconds")
 
@@ -208,7 +243,7 @@ class EngineProcess:
             return ""
         self._log.flush()
         size = os.fstat(self._log.fileno()).st_size
-        printed = os.pread(self._log.fileno(), 4000, max(0, size - 4000))
+        printed = os.pread(self._log.fileno(), 4000, max(self._log_start, size - 4000))
         lines = printed.decode(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from conformance.problems import UsageProblem
@@ -36,6 +37,10 @@ LEVELS = {
 }
 
 
+LOWEST_TEMPERATURE = 0.01
+"""Below it, float32 rounding divided by the temperature would be seen as a fault."""
+
+
 @dataclass(frozen=True)
 class AuditSettings:
     """The settings of one audit. Raises UsageProblem for a value out of range.
@@ -56,8 +61,10 @@ class AuditSettings:
             raise UsageProblem(f"alpha is {self.alpha:g}; the false-alarm rate must lie between 0 and 1, for instance 1e-6")
         if self.k < 1:
             raise UsageProblem(f"k is {self.k}; speculation drafts at least 1 token a round")
-        if not self.temperature >= 0:
-            raise UsageProblem(f"temperature is {self.temperature:g}; it must be 0 (greedy only) or more")
+        if not (self.temperature == 0 or LOWEST_TEMPERATURE <= self.temperature < math.inf):
+            raise UsageProblem(
+                f"temperature is {self.temperature:g}; give 0 (greedy only), or a finite number from {LOWEST_TEMPERATURE:g} up"
+            )
         if self.seed < 0:
             raise UsageProblem(f"seed is {self.seed}; give a whole number of 0 or more")
 

@@ -18,7 +18,13 @@ def watching(console: Console) -> Iterator[Watcher]:
     if not console.is_terminal:
         yield _Lines(console)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as bars:
         yield _Bars(bars)
 
@@ -49,11 +55,11 @@ class _Lines:
 
     def advance(self, engine: str, amount: int, doing: str) -> None:
         self._done += amount
-        tenths = 10 * self._done // max(self._total, 1)
+        tenths = min(10 * self._done // max(self._total, 1), 10)
         if tenths > self._said:
             self._said = tenths
             self._console.print(
-                f"{engine}: {min(10 * tenths, 100)}% after {time.monotonic() - self._started:.0f} s ({doing})", markup=False
+                f"{engine}: {10 * tenths}% after {time.monotonic() - self._started:.0f} s ({doing})", markup=False
             )
 
     def end(self, engine: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +41,14 @@ def run_audits(
     """Audit the named engines (none named: all of the registry) and return the exit code. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
     models = _models(target, draft)
-    chosen = [BY_NAME[name] for name in names] or list(REGISTRY)
+    chosen = [BY_NAME[name] for name in dict.fromkeys(names)] or list(REGISTRY)
     subject = read_subject(models)
-    _print_plan(chosen, subject, settings, console)
-    try:
+    try:  # before an hour's work, not after it
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
+    _print_plan(chosen, subject, settings, console)
     reports = []
     with watching(console) as watcher:
         for entry in chosen:
@@ -57,7 +59,7 @@ def run_audits(
     reports = mark_expected(reports, known)
     files = write(reports, folder)
     print_table(reports, console)
-    console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it")
+    console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
     return exit_code(reports)
 
 
@@ -98,7 +100,9 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         f"Plan: {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}, {level.prompts} prompts "
         f"in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, seed {settings.seed}."
     )
-    console.print(f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.")
+    console.print(
+        f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.", markup=False
+    )
     if settings.temperature > 0:
         console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}, or more.")
     try:
@@ -107,7 +111,7 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
             f"Numerical margin of greedy decoding, measured: {margin.value:.2g} logits over {margin.positions:,} positions."
         )
     except WrongUse as refused:
-        console.print(f"Greedy decoding cannot be judged token by token: {refused}")
+        console.print(f"Greedy decoding cannot be judged token by token: {refused}", markup=False)
     for entry in chosen:
         if not entry.importable:
             console.print(f"Not found here: {entry.name} ({entry.install}).")

@@ -50,7 +50,7 @@ def request_seed(*what: object) -> int:
 
 @dataclass
 class SampledMode:
-    """The state of one mode while it is sampled."""
+    """The state of one mode while it is sampled. beyond: outputs that went on after their end."""
 
     mode: Mode
     subject: Subject
@@ -59,6 +59,7 @@ class SampledMode:
     lock: Lock
     tokens: int = 0
     requests: int = 0
+    beyond: int = 0
     seconds: float = 0.0
     p_rows: list[Floats] = field(default_factory=list)
     q_rows: list[Floats] = field(default_factory=list)
@@ -100,8 +101,8 @@ class SampledMode:
 
     def _judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
         """Score and observe one chunk; whether this mode alone now proves the engine wrong."""
-        # What overshoots the limit is no evidence about the law; STOP reports it.
-        sequences = [(r.prompt, o.tokens[: r.settings.max_tokens]) for r, o in zip(requests, outputs)]
+        sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
+        self.beyond += sum(len(o.tokens) > len(part) for o, (_, part) in zip(outputs, sequences))
         logits = self.subject.target.logits(sequences)
         p = [laws_at(rows, self.settings.temperature) for rows in logits]
         q = self._draft_laws(sequences, p)
@@ -188,6 +189,41 @@ def check_output(request: Request, output: Output, vocabulary: int) -> None:
         raise NonsenseOutput(f"the engine emitted token id {bad[0]}, outside the vocabulary of {vocabulary}")
     if not output.tokens:
         raise NonsenseOutput(f"the engine answered request {request.seed} with no token at all")
+    if output.rounds is not None:
+        _check_rounds(output, vocabulary)
+
+
+def _check_rounds(output: Output, vocabulary: int) -> None:
+    """A trace is the engine's own word; what contradicts itself would make nonsense of every figure drawn from it."""
+    emitted: Tokens = ()
+    for number, one in enumerate(output.rounds or ()):
+        where = f"round {number} of an output"
+        if one.start != len(emitted):
+            raise NonsenseOutput(f"{where} says that it starts at {one.start}, after {len(emitted)} tokens")
+        if not 0 <= one.accepted <= len(one.drafted) or len(one.emitted) > one.accepted + 1:
+            raise NonsenseOutput(
+                f"{where} drafted {len(one.drafted)} tokens, accepted {one.accepted} and emitted {len(one.emitted)}, "
+                "which cannot be: it emits what it accepted and one token more, or less where the output ends"
+            )
+        for token in one.drafted:
+            if not 0 <= token < vocabulary:
+                raise NonsenseOutput(f"{where} drafted token id {token}, outside the vocabulary of {vocabulary}")
+        for token in one.emitted[: one.accepted]:
+            if token not in one.drafted:
+                raise NonsenseOutput(f"{where} says that it accepted token {token}, which it had not drafted")
+        emitted += one.emitted
+    if emitted != output.tokens:
+        raise NonsenseOutput("the emitted parts of the rounds do not add up to the output")
+
+
+def judged_part(request: Request, output: Output) -> Tokens:
+    """The tokens up to the first end that the request sets (EOS, the limit). What follows is no evidence about the law.
+
+    >>> from specref.processors import SamplingSettings
+    >>> judged_part(Request((1,), SamplingSettings(max_tokens=4, eos=(2,)), 0), Output((5, 2, 0, 0)))
+    (5, 2)
+    """
+    return request.settings.stops().cut((), output.tokens)
 
 
 def segments(rounds: Sequence[RecordedRound]) -> Iterator[tuple[int, int]]:

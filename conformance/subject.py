@@ -123,7 +123,8 @@ def read_subject(models: Models) -> Subject:
     eos_ids = tuple(token for token in eos if token is not None)
     first = (config.bos_token_id,) if config.bos_token_id is not None else ()
     prompts, texts = _prompts_and_texts(models.target, target.vocabulary, eos_ids, first)
-    return Subject(target, draft, prompts, eos_ids, models.target.name, models.draft.name, texts)
+    target_name, draft_name = models.target.resolve().name, models.draft.resolve().name  # "." has no name of its own
+    return Subject(target, draft, prompts, eos_ids, target_name, draft_name, texts)
 
 
 def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens) -> tuple[PromptSource, Sequence[str]]:

@@ -32,14 +32,13 @@ def law_findings(
     evidence = ledger.evidence(mode)
     plan = ledger.plan[mode]
     named = [one.check for one in look.named if one.mode == mode]
-    joint = bool(named) and all(check in JOINT for check in named)
     detects = detectable(ledger.judges[mode].bank, plan, ledger.plan.alpha, rows, max(tokens, 1))
     findings = []
     for requirement, checks in (
         ("LAW-1", [one for one in evidence if one.check not in JOINT]),
         ("LAW-2", [one for one in evidence if one.check in JOINT]),
     ):
-        if named and (requirement == "LAW-2") == joint:
+        if any((check in JOINT) == (requirement == "LAW-2") for check in named):
             verdict = Verdict.VIOLATES
         else:
             verdict = Verdict.CONFORMS if tokens >= planned else Verdict.INCONCLUSIVE

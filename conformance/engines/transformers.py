@@ -32,6 +32,9 @@ class TransformersEngine:
         transformers.logging.set_verbosity_error()
         self._target = TransformersModel.load(models.target).model
         self._draft = TransformersModel.load(models.draft).model
+        for model in (self._target, self._draft):
+            # `generate` fills what a request leaves open from the model's own defaults: a repetition penalty, say.
+            model.generation_config = transformers.GenerationConfig()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""

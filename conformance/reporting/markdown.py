@@ -73,6 +73,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
     if tables:
         yield from _judged(report)
     yield from _not_tested(report)
+    yield from (f"\nNote: {prose(note)}" for note in report.notes)
 
 
 def _violations(report: EngineReport) -> Iterable[str]:

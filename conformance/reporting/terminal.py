@@ -40,6 +40,8 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
             console.print(_table(report))
         _print_violations(report, console)
         _print_not_tested(report, console)
+        for note in report.notes:
+            console.print(Padding(Text(f"Note: {one_line(note)}", style="yellow"), (0, 0, 0, 2)))
     if not reports:
         console.print("Nothing was audited.")
 

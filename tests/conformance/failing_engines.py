@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
 from conformance.protocols import Mode, Models, Output, Request, Unsupported
+from specref.chance import Chance
 
 
 class Healthy(ReferenceEngine):
@@ -48,6 +50,55 @@ class OutOfRange(Healthy):
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         for output in super().generate(mode, requests):
             yield Output((*output.tokens[:-1], 999)) if mode.speculates else output
+
+
+class GreedyNonsense(Healthy):
+    """Its first greedy answer without speculation is nonsense; all others are right."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for number, output in enumerate(super().generate(mode, requests)):
+            bad = number == 0 and not mode.speculates and requests[0].settings.temperature == 0
+            yield Output((999,)) if bad else output
+
+
+class Fewer(Healthy):
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        return super().generate(mode, requests[:-1])
+
+
+class NamesakeModes(Healthy):
+    def modes(self, k: int) -> Sequence[Mode]:
+        return (*super().modes(k), Mode("off"))
+
+
+class Pads(Healthy):
+    """Answers as long as the limit: after EOS it goes on with token 0."""
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        return [replace(mode, exposes_rounds=False) for mode in super().modes(k)]
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for request, output in zip(requests, super().generate(mode, requests), strict=True):
+            yield Output(output.tokens + (0,) * (request.settings.max_tokens - len(output.tokens)))
+
+
+class RepeatsItsNumbers(Healthy):
+    """Ignores the seeds of the requests: every request is decided by the same random numbers."""
+
+    def chance(self, seed: int) -> Chance:
+        return super().chance(7)
+
+
+def greedy_nonsense(models: Models) -> GreedyNonsense:
+    return GreedyNonsense(*instance())
+
+
+def fewer(models: Models) -> Fewer:
+    return Fewer(*instance())
+
+
+def namesake_modes(models: Models) -> NamesakeModes:
+    return NamesakeModes(*instance())
 
 
 def healthy(models: Models) -> Healthy:

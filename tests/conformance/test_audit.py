@@ -11,14 +11,15 @@ from conformance.findings import EngineReport, Verdict, exit_code
 from conformance.harness import EngineProcess, InProcess, Runner
 from conformance.levels import AuditSettings, Level
 from conformance.problems import UsageProblem
-from conformance.protocols import Models, Output, RecordedRound
-from conformance.sampling import AcceptedLengths
+from conformance.protocols import Models, Output, RecordedRound, Request
+from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output
 from conformance.scoring import TableScorer, laws_at
 from conformance.statistics.greedy import Margin, hard_margin
 from conformance.statistics.tolerance import Tolerance
 from conformance.subject import RandomPrompts, Subject
 from specref.chance import SampledChance
 from specref.generate import ModelDrafter, generate
+from specref.processors import SamplingSettings
 from specref.rules.chain import ratio
 from specref.stopping import Stops
 from tests.conformance import failing_engines
@@ -83,6 +84,47 @@ def test_a_token_outside_the_vocabulary_is_nonsense() -> None:
     assert "999" in law.summary
 
 
+def test_nonsense_in_one_mode_accuses_no_other() -> None:
+    """What is left of a greedy run that broke off must not be taken for the next mode's answers."""
+    found = verdicts(audited("greedy_nonsense"))
+    assert found.pop(("GREEDY-1", "off")) is Verdict.ERROR
+    assert set(found.values()) == {Verdict.CONFORMS}
+
+
+def test_what_follows_eos_is_not_judged_but_said() -> None:
+    plain = subject()
+    with_eos = replace(plain, prompts=RandomPrompts(VOCABULARY, avoid=(3,)), eos=(3,))
+    report = audit_engine("pads", lambda: InProcess(failing_engines.Pads(*instance())), with_eos, SETTINGS)
+    assert set(verdicts(report).values()) == {Verdict.CONFORMS}
+    assert [note.split(":")[0] for note in report.notes] == ["off", "draft model, ratio"]
+    assert all("after their end" in note for note in report.notes)
+
+
+def test_random_numbers_repeated_in_every_request_violate_law_2() -> None:
+    engine = failing_engines.RepeatsItsNumbers(*instance())
+    report = audit_engine("same", lambda: InProcess(engine), subject(), replace(SETTINGS, level=Level("more", 3_000, 5, "")))
+    assert verdicts(report)["LAW-2", "off"] is Verdict.VIOLATES
+    assert verdicts(report)["LAW-2", "draft model, ratio"] is Verdict.VIOLATES
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (RecordedRound(5, (1, 2), 1, (1, 3)), "starts at 5"),
+        (RecordedRound(0, (1, 2), 3, (1, 3)), "which cannot be"),
+        (RecordedRound(0, (1, 2), 0, (1, 3)), "which cannot be"),
+        (RecordedRound(0, (1, 99), 1, (1, 3)), "drafted token id 99"),
+        (RecordedRound(0, (2, 1), 1, (3, 3)), "accepted token 3"),
+        (RecordedRound(0, (1, 2), 1, (1,)), "do not add up"),
+    ],
+)
+def test_rounds_that_contradict_themselves_are_nonsense(broken: RecordedRound, says: str) -> None:
+    request = Request((1,), SamplingSettings(max_tokens=4), 0)
+    check_output(request, Output((1, 3), (RecordedRound(0, (1, 2), 1, (1, 3)),)), VOCABULARY)
+    with pytest.raises(NonsenseOutput, match=says):
+        check_output(request, Output(broken.emitted if len(broken.emitted) > 1 else (1, 3), (broken,)), VOCABULARY)
+
+
 def test_temperature_zero_audits_greedy_decoding_only() -> None:
     engine = failing_engines.Healthy(*instance())
     report = audit_engine("h", lambda: InProcess(engine), subject(), replace(SETTINGS, temperature=0.0))
@@ -101,7 +143,16 @@ def test_two_lanes_judge_the_same_tokens_as_one() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("k", 0), ("temperature", -0.5), ("temperature", float("nan")), ("alpha", 0.0), ("alpha", 2.0), ("seed", -1)],
+    [
+        ("k", 0),
+        ("temperature", -0.5),
+        ("temperature", 1e-3),
+        ("temperature", float("inf")),
+        ("temperature", float("nan")),
+        ("alpha", 0.0),
+        ("alpha", 2.0),
+        ("seed", -1),
+    ],
 )
 def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(UsageProblem, match=name):

@@ -42,6 +42,8 @@ def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0) -> Path:
         (["audit", "transformers", "--temperature", "-0.1"], "temperature is -0.1"),
         (["audit", "transformers", "--alpha", "1.5"], "alpha is 1.5"),
         (["audit", "transformers", "--target", "nowhere"], "no target model lies in nowhere"),
+        (["audit", "transformers", "--out", "/dev/null"], "cannot write reports to /dev/null"),
+        (["audit", "transformers", "--out", "/proc"], "cannot write reports to /proc"),
         (["prove", "--scale", "0"], "scale is 0"),
         (["speedup", "--acceptance", "2"], "acceptance is 2"),
     ],

@@ -54,6 +54,8 @@ def test_only_what_the_file_does_not_say_fails(tmp_path: Path, made: EngineRepor
         (ENTRY.replace("mode", "mood"), "mode must be a text"),
         (ENTRY + "size = 3\n", "nothing is called 'size'"),
         ("[other]\n", "may hold"),
+        ("violation = [3]", "violation 1 .* write it as a"),
+        (ENTRY.replace("n = 2000", "n = 0"), "n must be 1 or more"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, says: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.harness import EngineFailed, EngineProcess
+from conformance.harness import EngineFailed, EngineProcess, check_modes
 from conformance.protocols import Mode, Models, Output, Request
 from specref.processors import SamplingSettings
 
@@ -37,6 +37,7 @@ def test_a_healthy_engine_answers_in_order_and_can_be_asked_again() -> None:
         ("refuses", "unsupported", "top_p is not supported"),
         ("fails_to_start", "crash", "OSError: no weights here"),
         ("is_not_there", "crash", "cannot load"),
+        ("fewer", "nonsense", "2 answers to 3 requests"),
     ],
 )
 def test_every_way_of_failing_is_named(name: str, kind: str, message: str) -> None:
@@ -44,6 +45,24 @@ def test_every_way_of_failing_is_named(name: str, kind: str, message: str) -> No
         with pytest.raises(EngineFailed, match=message) as failed:
             list(engine.generate(SPECULATING, REQUESTS))
         assert failed.value.kind == kind
+
+
+def test_modes_that_cannot_be_audited_are_nonsense() -> None:
+    with process("namesake_modes") as engine, pytest.raises(EngineFailed, match="two modes are called 'off'") as failed:
+        engine.describe(3)
+    assert failed.value.kind == "nonsense"
+    for modes, says in (([], "no mode"), ([Mode(7)], "name of mode 0"), ([Mode("x", [])], "speculation of mode 0")):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=says):
+            check_modes(modes)
+
+
+def test_last_words_are_not_those_of_an_earlier_run(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("words of another run\n")
+    engine = EngineProcess(f"{HERE}:dies", Models(Path(), Path()), patience=60.0, log=log)
+    with engine, pytest.raises(EngineFailed) as failed:
+        list(engine.generate(SPECULATING, REQUESTS))
+    assert "another run" not in str(failed.value)
 
 
 def test_an_interpreter_that_never_connects_is_a_crash() -> None:
