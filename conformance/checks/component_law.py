@@ -38,7 +38,7 @@ TREES = ((-1, 0, 0, 0), (-1, 0, 0, 1, 1, 2), (-1, 0, 1, 2))
 """Three siblings, two levels with uneven branches, and the tree of width 1."""
 PLANNED = 120_000
 """Rows of a component's audit."""
-BLOCKS = 512
+BLOCKS = 1024
 """Rows of a batch whose block verification is checked step by step."""
 
 

@@ -159,8 +159,8 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
 
 SUBTLE = {
     "one random number for a whole chain": 8 * N,
-    "block criterion with the token-wise residual": 2 * N,
-    "thresholds of target-only sampling below 1": 4 * N,
+    "block criterion with the token-wise residual": 4 * N,
+    "thresholds of target-only sampling below 1": 8 * N,
 }
 """Faults that need more rows than the others."""
 
@@ -169,7 +169,7 @@ class Thresholds(Changed):
     def __init__(self, rule: str, trees: bool) -> None:
         super().__init__(rule, trees)
         whole = self.function
-        self.function = lambda p, trees, u: whole(p, trees, u, tau_single=0.5)
+        self.function = lambda p, trees, u: whole(p, trees, u, tau_single=0.3)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -63,7 +63,7 @@ class Argmax(Drafter):
 
 class OtherTemperature(Drafter):
     def draws_from(self, q: np.ndarray) -> np.ndarray:
-        return normal(q**0.8)
+        return normal(q**0.6)
 
 
 class TruncatedClaim(Drafter):

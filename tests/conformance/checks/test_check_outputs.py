@@ -185,8 +185,8 @@ def acceptance(flag: Callable[..., np.ndarray], rule: str = "ratio", n: int = 60
 
 
 ACCEPT_FAULTS = {
-    "rejected drafts let through": lambda p, q, u: (u * q < p) | (u > 0.95),
-    "epsilon in the ratio": lambda p, q, u: u * (q + 0.02) < p,
+    "rejected drafts let through": lambda p, q, u: (u * q < p) | (u > 0.85),
+    "epsilon in the ratio": lambda p, q, u: u * (q + 0.04) < p,
     "target at another temperature in the ratio": lambda p, q, u: u * q < p**1.3,
 }
 

@@ -1,0 +1,135 @@
+"""LAW and GREEDY: whether the tokens are those that the target alone would write."""
+
+from __future__ import annotations
+
+from conformance.requirements.kinds import Requirement, When
+
+LAW = (
+    Requirement(
+        "LAW-1",
+        "LAW",
+        "Every emitted token follows the target's law given the engine's own history.",
+        "Leviathan et al. 2211.17192, appendix A.1; Chen et al. 2302.01318, theorem 1",
+        "conformance.checks.law",
+        When.ALWAYS,
+        "smoke",
+        kills=("resample from p after a rejection", "temperature on one side", "draft leak", "argmax draft with a soft q"),
+        reports=(
+            "huggingface/transformers 28508",
+            "vllm-project/vllm 9834",
+            "sgl-project/sglang 7207",
+            "sgl-project/sglang 31214",
+            "xLLM-AI/xllm 2175",
+        ),
+    ),
+    Requirement(
+        "LAW-2",
+        "LAW",
+        "Successive tokens are jointly what the target would sample: over several rounds nothing depends on anything else.",
+        "Leviathan et al. 2211.17192, appendix A.1, applied to whole generations",
+        "conformance.checks.law",
+        When.ALWAYS,
+        "smoke",
+        kills=("one random number for a whole chain", "noise reused over rounds", "bonus token from the wrong row"),
+        reports=("vllm-project/vllm 54282", "PaddlePaddle/FastDeploy 5568"),
+    ),
+    Requirement(
+        "GREEDY-1",
+        "GREEDY",
+        "At temperature 0 every emitted token is the target's most probable one given the engine's own history, or within the "
+        "measured numerical margin of it.",
+        "Greedy verification as in Stern et al. 1811.03115, section 3",
+        "conformance.checks.greedy",
+        When.ALWAYS,
+        "smoke",
+        kills=("first draft token unverified", "rollback one too many or too few", "accepted rows not gathered"),
+        reports=("ohdearquant/lattice 243", "ggml-org/llama.cpp 4484", "huggingface/transformers 39421"),
+    ),
+    Requirement(
+        "LAW-3",
+        "LAW",
+        "Handed p, q and drafts of the judge's making, a verification function emits tokens that are jointly what the "
+        "target would sample, over a whole round and in every kind of instance.",
+        "Leviathan et al. 2211.17192, appendix A.1; Sun et al. 2403.10444 (block); Miao et al. 2305.09781, algorithm 2 (trees)",
+        "conformance.checks.component_law",
+        When.ALWAYS,
+        "quick",
+        kills=(
+            "resample from p after a rejection",
+            "softmax of the residual",
+            "absolute residual",
+            "always accept",
+            "one random number for a whole chain",
+            "unadjusted q for siblings without replacement",
+            "thresholds of target-only sampling below 1",
+        ),
+        reports=(
+            "ShopeeLLM/Spec-RL 14",
+            "huggingface/transformers 28508",
+            "foundation-model-stack/fms-extras 12",
+            "SafeAILab/EAGLE 74",
+            "sgl-project/sglang 35771",
+        ),
+    ),
+    Requirement(
+        "LAW-4",
+        "LAW",
+        "No step of a verification function does what the rule that it declares forbids.",
+        "Leviathan et al. 2211.17192, section 2.3; Chen et al. 2302.01318, algorithm 2; Sun et al. 2403.10444, algorithm 2",
+        "conformance.checks.component_law",
+        When.ALWAYS,
+        "quick",
+        kills=(
+            "ratio upside down",
+            "shared coin",
+            "q rows in the old order after a swap",
+            "token matching with a new draw on mismatch",
+            "block criterion with the token-wise residual",
+            "rejected sibling not zeroed",
+        ),
+        reports=(
+            "1bit-MONSTER/1bit-MONSTER 637",
+            "sgl-project/sglang 7207",
+            "vllm-project/vllm 41044",
+            "vllm-project/vllm-ascend 7807",
+            "SafeAILab/EAGLE 93",
+        ),
+    ),
+    Requirement(
+        "LAW-5",
+        "LAW",
+        "Every row and every position is verified by its own laws.",
+        "Chen et al. 2302.01318, algorithm 2, row by row",
+        "conformance.checks.component_law",
+        When.ALWAYS,
+        "smoke",
+        kills=(
+            "bonus token from the wrong row",
+            "row i+1 used at a rejection",
+        ),
+        reports=(
+            "vllm-project/vllm 8320",
+            "vllm-project/vllm 8562",
+            "vllm-project/vllm-ascend 16430",
+            "1CatAI/1Cat-vLLM 656",
+        ),
+    ),
+    Requirement(
+        "LAW-6",
+        "LAW",
+        "A verification function that takes its random numbers as arguments has exactly the target's law.",
+        "Leviathan et al. 2211.17192, appendix A.1",
+        "conformance.checks.component_exact",
+        When.ALWAYS,
+        "smoke",
+        kills=(
+            "one rejected draft in a thousand let through",
+            "shared coin, exactly",
+        ),
+        reports=(
+            "vllm-project/vllm 54282",
+            "sgl-project/sglang 7231",
+            "xLLM-AI/xllm 2175",
+        ),
+    ),
+)
