@@ -10,8 +10,8 @@ What is done, each with its own lines in the table at the end:
   traffic     bytes moved against the floor
   compile     for sm_80, sm_90 and sm_100 with NVRTC or nvcc: registers; spills and local memory fail
 
---short does less of each (under 2 minutes on one busy core); the whole takes a quarter of an hour. Exit code 1 if anything failed, 3 if
-something could not be run here.
+--short does less of each (under 2 minutes on one busy core); the whole takes a quarter of an hour. Exit code 1 if anything
+failed, 3 if something could not be run here.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def _compile(short: bool) -> Iterator[Line]:
     for architecture in ("sm_90",) if short else resources.ARCHITECTURES:
         files = ("row_norm", "tree_build", "kv_compact") if short else ()
         for kernel in resources.resources(architecture, files):
-            detail = f"{kernel.registers} registers, {kernel.spill_bytes} bytes of spills, {kernel.stack_bytes} of stack ({name})"
+            detail = (
+                f"{kernel.registers} registers, {kernel.spill_bytes} bytes of spills, {kernel.stack_bytes} of stack ({name})"
+            )
             yield Line(f"compile for {architecture}", kernel.kernel, PASSED if kernel.good else FAILED, detail)
 
 
@@ -159,7 +161,8 @@ def table(lines: Sequence[Line]) -> str:
     """The lines as text, aligned."""
     widths = [max(len(getattr(line, name)) for line in lines) for name in ("part", "what", "outcome")]
     rows = [
-        f"{line.part:<{widths[0]}}  {line.what:<{widths[1]}}  {line.outcome:<{widths[2]}}  {line.detail}".rstrip() for line in lines
+        f"{line.part:<{widths[0]}}  {line.what:<{widths[1]}}  {line.outcome:<{widths[2]}}  {line.detail}".rstrip()
+        for line in lines
     ]
     counts = ", ".join(f"{sum(line.outcome == o for line in lines)} {o}" for o in (PASSED, FAILED, NOT_RUN))
     return "\n".join([*rows, "", counts])

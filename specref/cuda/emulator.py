@@ -42,7 +42,7 @@ class EmulatorError(RuntimeError):
 
 @dataclass(frozen=True)
 class Emulation:
-    """How kernels are run: threads per block (None: each op's choice), schedule, where the sources are, sanitizer, g++ flags."""
+    """How kernels are run: threads per block (None: each op's choice), schedule, folder of sources, sanitizer, g++ flags."""
 
     threads: int | None = None
     schedule: int = ASCENDING

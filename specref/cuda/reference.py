@@ -185,9 +185,7 @@ def row_norm(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) 
     return rows.norm, int32(torch.where(rows.good, first, -1)), int32(status)
 
 
-def sample_rows(
-    logits: Tensor, inv_temp: Tensor, threshold: Tensor | None, u: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def sample_rows(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See `kernels/sample_rows.cu`."""
     rows = rows_of(logits, inv_temp, threshold)
     u24 = uniform_24(u)

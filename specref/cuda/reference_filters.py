@@ -45,7 +45,7 @@ def topk_topp_threshold(logits: Tensor, inv_temp: Tensor, k: Tensor, p: Tensor) 
 
     finite = z > -INFINITY
     n = torch.floor(y)
-    f = torch.where(n > -INFINITY, y - n, 0.0)
+    f = torch.where(n > -INFINITY, y - n, 0.0).clamp(max=1 - 2.0**-24)
     m = torch.where(finite & (n > -INFINITY), (exp2_nonpositive(f - 1.0) * 16777216.0).long(), 0)
     # Bins need only be told apart, in order: count the changes along the sorted row.
     octave, part = torch.nan_to_num(n, neginf=-3e38), (f * PER_OCTAVE).long()

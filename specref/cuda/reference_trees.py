@@ -75,9 +75,7 @@ def _check_links(ids: Tensor, first_child: Tensor, next_sibling: Tensor, V: int 
         bad_id = (target_id < 0) if V is None else (target_id < 0) | (target_id >= V)
         status = status | torch.where((good & bad_id).any(dim=-1), BAD_ID, 0)
         in_table = (to >= 0) & (to < N)
-        linked |= torch.zeros_like(linked, dtype=torch.int8).scatter_add_(
-            1, to.clamp(0, N - 1), in_table.to(torch.int8)
-        ).bool()
+        linked |= torch.zeros_like(linked, dtype=torch.int8).scatter_add_(1, to.clamp(0, N - 1), in_table.to(torch.int8)).bool()
     return status, linked
 
 

@@ -117,10 +117,10 @@ __device__ __forceinline__ bool combine(const ChunkStat* stats, int chunks, floa
   return good;
 }
 
-// A whole block: sets row.norm, the same bits in every thread. stats: shared, chunks_of(V) entries.
+// A whole block: sets row.norm, the same bits in every thread. stats: shared, chunks_of(V) entries; who calls twice has a
+// barrier in between.
 template <class T> __device__ __forceinline__ bool block_norm(Row<T>& row, ChunkStat* stats, float* largest) {
   const int chunks = chunks_of(row.V);
-  __syncthreads();  // the last user of stats has finished
   for (int c = warp_id(); c < chunks; c += warp_count()) {
     const ChunkStat stat = chunk_stat(row, c);
     if (lane_id() == 0) stats[c] = stat;
@@ -207,9 +207,8 @@ __device__ __forceinline__ int draw(const Weights& weights, const u64* masses, i
   return find_token(weights, chunk, t);
 }
 
-// A whole block: all chunk masses of a row. masses: shared, chunks entries.
+// A whole block: all chunk masses of a row. masses: shared, chunks entries; who calls twice has a barrier in between.
 template <class Weights> __device__ __forceinline__ void block_masses(const Weights& weights, u64* masses, int chunks) {
-  __syncthreads();  // the last user of masses has finished
   for (int c = warp_id(); c < chunks; c += warp_count()) {
     const u64 mass = chunk_mass(weights, c);
     if (lane_id() == 0) masses[c] = mass;

@@ -28,7 +28,9 @@ struct Place { int bin; u32 m; };  // bin BINS: above the table
 
 // Where a scaled, finite logit falls when the table covers octaves base - 40 .. base + 23.
 __device__ __forceinline__ Place place_of(float y, float base) {
-  const float n = floorf(y), f = __fadd_rn(y, -n), octave = __fadd_rn(__fadd_rn(n, -base), float(OCTAVES_BELOW));
+  const float n = floorf(y), octave = __fadd_rn(__fadd_rn(n, -base), float(OCTAVES_BELOW));
+  float f = __fadd_rn(y, -n);
+  f = f < 1.f ? f : 0.99999994f;  // y just below 0: y + 1 rounds to 1, which would be the next octave's
   Place place;
   place.m = __float2uint_rz(__fmul_rn(exp2_nonpositive(__fadd_rn(f, -1.f)), 16777216.f));
   if (!(octave >= 0.f)) place.bin = 0;
@@ -139,10 +141,9 @@ __device__ __forceinline__ u64 share_of(u64 mass, u64 p24) {
   return share ? share : 1;
 }
 
-// The largest value over a block, in every thread. of_warp: shared, one per warp.
+// The largest value over a block, in every thread. of_warp: shared, one per warp; who calls twice has a barrier in between.
 __device__ __forceinline__ float block_max(float v, float* of_warp) {
   v = warp_max(v);
-  __syncthreads();
   if (lane_id() == 0) of_warp[warp_id()] = v;
   __syncthreads();
   for (int w = 0; w < warp_count(); w++) v = of_warp[w] > v ? of_warp[w] : v;
@@ -232,7 +233,6 @@ __device__ void topk_topp_threshold(const T* logits, const float* inv_temp, cons
       const int slot = atomicAdd(&found, 1);
       if (slot < CANDIDATES) candidates[slot] = logit;
     });
-    __syncthreads();
   }
   u32 key = 0;
   if (use_k) { key = filter.search(k_bin, true, u64(k) - above_k, 0); last = k_bin; }

@@ -188,10 +188,10 @@ __device__ void verify_tree_sampled(const TreeBatch<T>& batch, int* path, int* o
 
       // Sweep: the sum of what is left, and with it the masses to draw from should no child be accepted.
       if (threadIdx.x == 0) keep[before] = 1;  // not known yet; anything but 0 says that this step counts
+      __syncthreads();
       block_masses(left, masses, chunks);
       const u64 total = total_mass(masses, chunks);
       if (total == BAD_MASS) { status = BAD_DRAFT; break; }
-      __syncthreads();
       if (threadIdx.x == 0) keep[before] = reciprocal(total);
       __syncthreads();
       if (exhausted) break;
@@ -218,7 +218,6 @@ __device__ void verify_tree_sampled(const TreeBatch<T>& batch, int* path, int* o
     }
     if (token == BAD_TOKEN) status = BAD_DRAFT;
   }
-  __syncthreads();
   write_walk(tree, walked, accepted, token, status, D, path + i64(b) * (D + 1), out_ids + i64(b) * (D + 1), num_accepted + b,
              out_status + b);
 }

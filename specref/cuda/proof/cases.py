@@ -268,10 +268,10 @@ def cache_cases(make: Maker, B: int = 4) -> list[Case]:
     pages_per_row = -(-S // page)
     table = torch.randperm(B * pages_per_row, generator=make.generator).reshape(B, pages_per_row).int()
     bad_table = table.clone()
-    bad_table[0, 0] = B * pages_per_row
+    bad_table[0, 1] = B * pages_per_row
     parents = make.parents(B, N)
     lengths = make.integers(0, S - N, B)
-    lengths[-1] = 0
+    lengths[0], lengths[-1] = 30, 0
     mask = reference_trees.tree_build(parents, torch.full((B,), N, dtype=torch.int32), lengths)[0]
     path = torch.stack([torch.randperm(N, generator=make.generator) for _ in range(B)])[:, :5].sort(dim=-1).values
     path[:, 0] = 0
@@ -286,7 +286,9 @@ def cache_cases(make: Maker, B: int = 4) -> list[Case]:
         k_paged, v_paged = (make.normal(L, B * pages_per_row, page, Hk, D).to(make.dtype) for _ in range(2))
         for name, rest in (("random", (path, accepted, lengths)), ("bad rows", (bad_path, accepted, bad_lengths))):
             cases.append(Case("kv_compact_", f"{name}, D = {D}", (k, v, None, *rest), compact, mutated=(0, 1)))
-            cases.append(Case("kv_compact_", f"{name}, paged, D = {D}", (k_paged, v_paged, table, *rest), compact, mutated=(0, 1)))
+            cases.append(
+                Case("kv_compact_", f"{name}, paged, D = {D}", (k_paged, v_paged, table, *rest), compact, mutated=(0, 1))
+            )
         cases.append(
             Case("kv_compact_", f"bad pages, D = {D}", (k_paged, v_paged, bad_table, path, accepted, lengths), compact, (0, 1))
         )

@@ -38,7 +38,7 @@ class Resources:
 
 
 def compiler() -> str | None:
-    """"NVRTC" or "nvcc", whichever is here; None when neither is."""
+    """ "NVRTC" or "nvcc", whichever is here; None when neither is."""
     if nvrtc_available():
         return "NVRTC"
     return "nvcc" if shutil.which("nvcc") else None

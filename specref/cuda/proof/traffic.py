@@ -45,7 +45,15 @@ def measure(V: int = 128_256, B: int = 4, K: int = 5) -> list[Traffic]:
     def record(kernel: str, floor: int, files: tuple[str, ...], limit: float = 1.05) -> None:
         results.append(Traffic(kernel, _moved(*files), floor, limit))
 
-    _moved("row_norm", "sample_rows", "topk_topp_threshold", "topk_topp_softmax", "verify_chain", "verify_chain_split", "kv_compact")
+    _moved(
+        "row_norm",
+        "sample_rows",
+        "topk_topp_threshold",
+        "topk_topp_softmax",
+        "verify_chain",
+        "verify_chain_split",
+        "kv_compact",
+    )
     ops.row_norm(z, inv_temp, None)
     record("row_norm: each logit once", B * row, ("row_norm",))
     ops.sample_rows(z, inv_temp, None, make.uniforms(B))

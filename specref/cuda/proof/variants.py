@@ -77,13 +77,15 @@ def _included(file: str) -> set[str]:
 
 
 def deleted_barriers() -> list[Variant]:
-    """Each `__syncthreads();` of the kernels deleted, one at a time."""
+    """Each `__syncthreads();` of the kernels deleted, one at a time, and the op that needs it."""
+    op_of = {"rows.cuh": "sample_rows", "trees.cuh": "verify_tree_greedy"}
     variants = []
     for path in sorted(KERNEL_FOLDER.iterdir()):
         text = path.read_text()
         for match in re.finditer(r"__syncthreads\(\);", text):
             line = text.count("\n", 0, match.start()) + 1
-            variants.append(Variant(f"{path.name}:{line} barrier", path.name, match.start(), len(match[0]), "/* deleted */"))
+            place = (path.name, match.start(), len(match[0]))
+            variants.append(Variant(f"{path.name}:{line} barrier", *place, "/* deleted */", op_of.get(path.name)))
     return variants
 
 

@@ -1,4 +1,4 @@
-"""Runs cases on variants of the kernels, each in a forked child, so that a crash, a hang or a sanitizer's abort ends only that child.
+"""Runs cases on variants of the kernels, each in a forked child: a crash, a hang or a sanitizer's abort ends only that child.
 
     python -m specref.cuda.proof.worker address|thread|none  < jobs.json  > results.json
 
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 REPORT = re.compile(r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error): ?([^\n]*)")
 # TSan sees torch allocate and free what our kernels use, without seeing how torch orders that.
@@ -150,7 +151,9 @@ def _run_cases(job: Job) -> int:
 
 def run_job(job: Job) -> Result:
     """Run one job in a child of this process."""
-    prepared = [_prepared(job.ops, dtype, V, job.size) for dtype in job.dtypes for V in job.vocabularies]  # shared by all children
+    prepared = [
+        _prepared(job.ops, dtype, V, job.size) for dtype in job.dtypes for V in job.vocabularies
+    ]  # shared by all children
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output"
         code = _run_in_child(job, str(output))
@@ -165,6 +168,12 @@ def run_job(job: Job) -> Result:
     return result
 
 
+def _job(fields: dict[str, Any]) -> Job:
+    """A Job from JSON, which knows lists but no tuples."""
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Job(**plain | {"settings": tuple((threads, schedule) for threads, schedule in plain["settings"])})
+
+
 def main() -> None:
     """Read jobs from standard input, run them, write the results."""
     import torch
@@ -172,11 +181,7 @@ def main() -> None:
     torch.set_num_threads(1)
     import specref.cuda  # noqa: F401  registers the ops
 
-    jobs = [
-        Job(**{key: tuple(map(tuple, value)) if key == "settings" else tuple(value) if isinstance(value, list) else value
-               for key, value in job.items()})
-        for job in json.load(sys.stdin)
-    ]
+    jobs = [_job(fields) for fields in json.load(sys.stdin)]
     print("RESULTS " + json.dumps([asdict(run_job(job)) for job in jobs]), flush=True)
 
 

@@ -44,6 +44,14 @@ def test_equal_to_the_reference_at_all_sizes(emulator, dtype, V):
     _check(dtype, V, 4, settings, seed=torch.initial_seed() % 2**20)
 
 
+def test_equal_where_fibers_switch_by_ucontext(emulator):
+    for case in cases(torch.bfloat16, 1030, size=2):
+        if case.op in ("tree_build", "row_norm"):
+            expected = case.expected()
+            with emulated(threads=64, schedule=SHUFFLED, flags=("-DEMULATOR_UCONTEXT",)):
+                assert case.difference(expected) is None
+
+
 def test_traffic_is_at_the_floor(emulator):
     results = measure()
     assert len(results) == 7

@@ -83,7 +83,7 @@ def test_functions_name_the_bad_rows(emulator):
 
 def test_every_function_runs(emulator):
     for op in OPS:
-        arguments = {a: v for a, v in zip(_names(op), _first_case(op).arguments, strict=False)}
+        arguments = dict(zip(_names(op), _first_case(op).arguments, strict=False))
         arguments.pop("split", None)
         getattr(cuda, op)(**arguments)
 
@@ -95,13 +95,17 @@ def _names(op):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ops._row_norm(torch.zeros(2, 3).double(), torch.ones(2)), r"logits must be float32 or bfloat16 or float16 \[\*, \*\]"),
+        (
+            lambda: ops._row_norm(torch.zeros(2, 3).double(), torch.ones(2)),
+            r"must be float32 or bfloat16 or float16 \[\*, \*\]",
+        ),
         (lambda: ops._row_norm(torch.zeros(2, 3), torch.ones(3)), r"inv_temp must be float32 \[2\], got float32 \[3\]"),
         (lambda: ops._row_norm(torch.zeros(3, 2).T, torch.ones(2)), r"not contiguous; pass logits.contiguous\(\)"),
         (lambda: ops._row_norm(torch.zeros(2, 0), torch.ones(2)), r"the vocabulary must have 1 to 2097152 tokens, got 0"),
         (
             lambda: torch.ops.specref.verify_chain(
-                torch.zeros(1, 2, 4), torch.zeros(1, 1, 4), None, torch.zeros(1, 1).int(), None, torch.zeros(1, 2), torch.ones(1)
+                *(torch.zeros(1, 2, 4), torch.zeros(1, 1, 4), None, torch.zeros(1, 1).int(), None),
+                *(torch.zeros(1, 2), torch.ones(1)),
             ),
             "draft was given without draft_norm; pass both or neither",
         ),
@@ -111,12 +115,14 @@ def _names(op):
         ),
         (lambda: torch.ops.specref.tree_build(torch.zeros(1, 65).int(), *[torch.zeros(1).int()] * 2), "1 to 64 nodes, got 65"),
         (
-            lambda: torch.ops.specref.tree_attn(*[torch.zeros(1, 2, 2, 32).half()] * 3, None, *[torch.zeros(1, 2, 2, 32).half()] * 2,
-                                                torch.zeros(1, 2).long(), torch.zeros(1).int(), 1.0),
+            lambda: torch.ops.specref.tree_attn(
+                *(*[torch.zeros(1, 2, 2, 32).half()] * 3, None, *[torch.zeros(1, 2, 2, 32).half()] * 2),
+                *(torch.zeros(1, 2).long(), torch.zeros(1).int(), 1.0),
+            ),
             "heads have 64 or 128 dimensions, got 32",
         ),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(emulator, call, message):
     with pytest.raises(ValueError, match=message):
         call()
