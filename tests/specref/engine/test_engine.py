@@ -184,6 +184,9 @@ def test_a_row_that_has_just_finished_is_not_sent_back(most: int) -> None:
     engine.submit((1,), younger)
     engine.step()
     engine.preempt(0)
+    while len(engine.state(1).output) < most:
+        engine.step()
+    assert engine.state(1).status == "finished"
     engine.run()
     assert engine.state(0).output == plain_output((0,), older, greedy=False)
     assert engine.state(1).output == plain_output((1,), younger, greedy=False)
