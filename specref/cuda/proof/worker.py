@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-REPORT = re.compile(r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error): ?([^\n]*)")
+REPORT = re.compile(r"SUMMARY: (\w+Sanitizer: [^\n]*)|(runtime error: [^\n]*)")
 # TSan sees torch allocate and free what our kernels use, without seeing how torch orders that.
 SUPPRESSIONS = "called_from_lib:libtorch_cpu.so\nrace:libtorch_cpu.so\nrace:libc10.so\nrace:libgomp\n"
 
@@ -159,7 +159,7 @@ def run_job(job: Job) -> Result:
         code = _run_in_child(job, str(output))
         text = output.read_text(errors="replace")
     result = Result(job.name, cases=sum(map(len, prepared)) * len(job.settings))
-    result.reports = [f"{kind.split(': ')[-1]}: {what}" for kind, what in REPORT.findall(text)]
+    result.reports = [re.sub(r"\S*/", "", "".join(report)) for report in REPORT.findall(text)]
     for line in text.splitlines():
         if line.startswith("DIFFERENCE "):
             result.difference = line.removeprefix("DIFFERENCE ")

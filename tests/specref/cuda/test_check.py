@@ -38,7 +38,7 @@ def test_variants_cover_every_kernel():
     faults, barriers = planted_faults(), deleted_barriers()
     assert len(faults) >= 20
     assert len({variant.name for variant in [*faults, *barriers]}) == len(faults) + len(barriers)
-    with pytest.raises(ValueError, match="row_norm.cu has 0 occurrences of 'not there'"):
+    with pytest.raises(ValueError, match=r"row_norm\.cu has 0 occurrences of 'not there'"):
         replaced("x", "row_norm.cu", "not there", "")
 
 

@@ -60,7 +60,7 @@ def test_chain(emulator):
 
 
 def test_chain_with_one_coin_for_all_is_rejected(emulator):
-    counts, law = _chain(20_000, 7, torch.Generator().manual_seed(5), coin=lambda u: u[:, :1].expand(-1, 3).contiguous())
+    counts, law = _chain(8_000, 7, torch.Generator().manual_seed(5), coin=lambda u: u[:, :1].expand(-1, 3).contiguous())
     assert _p_value(counts, law) < ALPHA
 
 
@@ -113,7 +113,7 @@ def test_tree(emulator, mode, children):
 
 @pytest.mark.parametrize("mode", [reference_trees.IID, reference_trees.WITHOUT_REPLACEMENT])
 def test_children_drawn_the_other_way_are_rejected(emulator, mode):
-    counts, law = _tree(20_000, 7, mode, torch.Generator().manual_seed(3), "unlawful")
+    counts, law = _tree(8_000, 7, mode, torch.Generator().manual_seed(3), "unlawful")
     assert _p_value(counts, law) < ALPHA
 
 
