@@ -87,6 +87,7 @@ class Maker:
         z = torch.where((kind == 0)[..., None] & masked, -INFINITY, z)
         z = torch.where((kind == 1)[..., None], ((z * 2).round() / 2).clamp(max=1.5), z)  # ties, at the maximum above all
         z = torch.where((kind == 3)[..., None], z * 1e-6, z)  # subnormal in float16
+        z = torch.where((kind == 4)[..., None], z * 1e-9, z)  # so near to 0 that 1 + z is 1
         peak = torch.nn.functional.one_hot(self.integers(0, self.V, *shape).long(), self.V)
         return torch.where((kind == 2)[..., None], z + 60 * peak, z).to(self.dtype)
 

@@ -60,3 +60,16 @@ def test_whole_part(emulator, part):
     lines = check.run([part], short=False)
     assert len(lines) >= 20
     assert all(line.outcome == check.PASSED for line in lines), check.table(lines)
+
+
+def test_bench_runs_and_says_when_there_is_no_gpu(emulator, capsys, monkeypatch):
+    from specref.cuda import bench
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert bench.main([]) == 3
+    assert capsys.readouterr().out == "no GPU: not run\n"
+    assert bench.main(["--small"]) == 0
+    out = capsys.readouterr().out
+    assert "CPU, emulated: says nothing of speed" in out
+    for name in ("row_norm", "sample_rows", "topk_topp_threshold", "verify_chain, split", "tree_attn", "kv_compact_"):
+        assert f"| {name}" in out
