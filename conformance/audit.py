@@ -30,9 +30,6 @@ from conformance.subject import Subject
 from specref.models import BadModel
 from specref.processors import SamplingSettings
 
-BASELINE = "off"
-"""The mode that does not speculate: the engine's own control, with a ledger of its own."""
-
 
 class Watcher(Protocol):
     """Is told how an audit goes on, for a progress display."""
@@ -209,7 +206,7 @@ class _Audit:
                 self._mark_unfinished(job, requirement)
         order = {mode: place for place, mode in enumerate(dict.fromkeys(job.mode.name for job in jobs))}
         found = sorted(self.findings.values(), key=lambda finding: (order[finding.mode], finding.requirement))
-        return _not_speculations(found)
+        return _not_speculations(found, {job.mode.name for job in jobs if not job.mode.speculates})
 
     def _mark_unfinished(self, job: _Job, requirement: str) -> None:
         """What a problem kept from being judged gets the verdict that says so; a violation found before it stands."""
@@ -274,9 +271,9 @@ class _Job:
     problem: str | None = None
 
 
-def _not_speculations(findings: Sequence[Finding]) -> list[Finding]:
+def _not_speculations(findings: Sequence[Finding], controls: set[str]) -> list[Finding]:
     """Mark violations that the control shows too: a fault that is there without speculation is not speculation's."""
-    control = {one.requirement for one in findings if one.mode == BASELINE and one.verdict is Verdict.VIOLATES}
+    control = {one.requirement for one in findings if one.mode in controls and one.verdict is Verdict.VIOLATES}
     return [
         replace(one, not_speculation=True) if one.verdict is Verdict.VIOLATES and one.requirement in control else one
         for one in findings

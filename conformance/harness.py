@@ -14,6 +14,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -176,7 +177,12 @@ class EngineProcess:
         try:
             if not self._pipe.poll(self._patience):
                 raise self._failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
-            said = json.loads(self._pipe.recv_bytes())
+            watchdog = threading.Timer(self._patience, self._end_processes)  # for an engine that stops within a message
+            watchdog.start()
+            try:
+                said = json.loads(self._pipe.recv_bytes())
+            finally:
+                watchdog.cancel()
         except (EOFError, OSError) as error:
             raise self._failed("crash", self._how_it_ended()) from error
         except ValueError as error:
@@ -251,10 +257,14 @@ class EngineProcess:
         self._kill()
         return EngineFailed(kind, message)
 
-    def _kill(self) -> None:
+    def _end_processes(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, 9)  # with everything that the engine started
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._end_processes()
             self._process.wait()
         for held in (self._pipe, self._log):
             if held is not None:

@@ -24,6 +24,7 @@ from conformance.reporting import write
 from conformance.reporting.terminal import print_table
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
+from specref.models import BadModel
 
 PATIENCE = 300.0
 """Seconds to wait for an engine's next answer before it counts as hung."""
@@ -48,7 +49,10 @@ def run_audits(
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
-    _print_plan(chosen, subject, settings, console)
+    try:
+        _print_plan(chosen, subject, settings, console)
+    except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
+        raise UsageProblem(f"these models cannot be used: {problem}") from problem
     reports = []
     with watching(console) as watcher:
         for entry in chosen:

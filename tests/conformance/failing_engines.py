@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -87,6 +89,19 @@ class RepeatsItsNumbers(Healthy):
 
     def chance(self, seed: int) -> Chance:
         return super().chance(7)
+
+
+class StopsWithinAMessage(Healthy):
+    def fail(self) -> None:
+        for handle in range(3, 30):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(handle).st_mode):
+                    os.write(handle, b"\x00\x00\x10\x00{")  # the head of a message of 4096 bytes
+        time.sleep(3600)
+
+
+def stops_within_a_message(models: Models) -> StopsWithinAMessage:
+    return StopsWithinAMessage(*instance())
 
 
 def greedy_nonsense(models: Models) -> GreedyNonsense:

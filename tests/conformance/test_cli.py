@@ -22,13 +22,14 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0) -> Path:
+def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0, hidden_poison: float = 0.0) -> Path:
     config = LlamaConfig(
         vocab_size=vocabulary, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8
     )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
         model.lm_head.weight[0] += poison
+        model.model.embed_tokens.weight[1:5] += hidden_poison
     model.save_pretrained(folder)
     return folder
 
@@ -65,11 +66,13 @@ def test_a_model_that_cannot_be_used_is_one_line_and_exit_2(
     (unreadable / "model.safetensors").write_bytes(b"no weights")
     other = tiny_model(tmp_path / "other", vocabulary=50)
     not_finite = tiny_model(tmp_path / "nan", 114, poison=float("nan"))
+    sometimes = tiny_model(tmp_path / "sometimes", 114, hidden_poison=float("nan"))
     capsys.readouterr()
     for option, folder, says in (
         ("--target", unreadable, "the target model cannot be used"),
         ("--draft", other, "the draft's vocabulary of 50 is not the target's of 114"),
         ("--target", not_finite, "logits that are not finite"),
+        ("--target", sometimes, "logits that are not finite"),
     ):
         assert command(monkeypatch, "audit", "specref", option, str(folder)) == 2
         said = capsys.readouterr().err

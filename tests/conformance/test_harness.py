@@ -37,6 +37,7 @@ def test_a_healthy_engine_answers_in_order_and_can_be_asked_again() -> None:
         ("refuses", "unsupported", "top_p is not supported"),
         ("fails_to_start", "crash", "OSError: no weights here"),
         ("is_not_there", "crash", "cannot load"),
+        ("stops_within_a_message", "crash", "exit code -9"),
         ("fewer", "nonsense", "2 answers to 3 requests"),
     ],
 )
