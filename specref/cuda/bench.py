@@ -1,12 +1,13 @@
 """Times each kernel on a GPU against its floor and against what others offer: `python -m specref.cuda.bench`. See BENCH.md.
 
-A floor is the bytes that must move (section "Floor" of each kernel) over the bandwidth that a plain copy reaches on the same GPU
-in the same run. All figures are ratios; caches are flushed before every run.
+A floor is the bytes that must move (section "Floor" of each kernel) over the bandwidth that a plain copy reaches on the same
+GPU in the same run. All figures are ratios; caches are flushed before every run.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import statistics
 import sys
 import time
@@ -63,7 +64,7 @@ class Clock:
         for _ in range(self.runs):
             self._flush.zero_()
             if self.device.type == "cuda":
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
                 start.record()
                 call()
                 end.record()
@@ -77,9 +78,10 @@ class Clock:
 
     def bandwidth(self) -> float:
         """Bytes per second that a copy reads and writes."""
-        source = torch.empty(1 << 30 if self.device.type == "cuda" else 1 << 22, dtype=torch.uint8, device=self.device)
+        size = 1 << 30 if self.device.type == "cuda" else 1 << 22
+        source = torch.empty(size, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
-        return 2 * source.numel() / self.median(lambda: target.copy_(source))
+        return 2 * size / self.median(lambda: target.copy_(source))
 
 
 def _rows(clock: Clock, sizes: Sizes, dtype: torch.dtype) -> list[Reading]:
@@ -122,13 +124,13 @@ def _chain(clock: Clock, sizes: Sizes, dtype: torch.dtype) -> list[Reading]:
         Reading("verify_chain, split", clock.median(lambda: ops.verify_chain(*arguments, True)), B * (K + 1) * row + drawn),
     ]
     try:
-        from flashinfer.sampling import chain_speculative_sampling
+        sampling = importlib.import_module("flashinfer.sampling")
     except ImportError:
         return readings
 
     def flashinfer() -> Tensor:
         p, q = (torch.softmax(z, dim=-1, dtype=torch.float32) for z in (target, draft))
-        return chain_speculative_sampling(q, ids, p)[0]  # type: ignore[no-any-return]
+        return sampling.chain_speculative_sampling(q, ids, p)[0]  # type: ignore[no-any-return]
 
     return [*readings, Reading("FlashInfer: softmax of p and q, chain_speculative_sampling", clock.median(flashinfer))]
 

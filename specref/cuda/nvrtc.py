@@ -6,6 +6,7 @@ Nothing of CUDA is imported before a kernel is wanted.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -76,6 +77,11 @@ def _kernel(file: str, kernel: str, device_index: int) -> Any:
     return _module(file, device_index).get_kernel(kernel)
 
 
+def _kernel_arguments(arguments: Sequence[Argument]) -> list[Any]:
+    """As `cuda.core.launch` takes them: an address is a Python int, every number a ctypes value of its exact type."""
+    return [value.value or 0 if isinstance(value, ctypes.c_void_p) else value for value in packed(arguments)]
+
+
 class _Stream:
     """A torch stream as `cuda.core` wants it (newer torch speaks that protocol itself)."""
 
@@ -105,4 +111,4 @@ def launch_on_gpu(
         core.Device(index).set_current()
         config = core.LaunchConfig(grid=grid, block=threads, shmem_size=shared_bytes)
         stream = _Stream(torch.cuda.current_stream(index))
-        core.launch(stream, config, _kernel(file, kernel, index), *packed(arguments))
+        core.launch(stream, config, _kernel(file, kernel, index), *_kernel_arguments(arguments))
