@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -29,13 +30,16 @@ LEVEL_HELP = "; ".join(f"{level.name}: {level.tokens:,} tokens a mode, {level.ab
 
 
 def main() -> None:
-    """Run the command; a `UsageProblem` becomes one line and exit code 2."""
+    """Run the command; a `UsageProblem` becomes one line and exit code 2, a fault of our own its traceback and exit code 3."""
     try:
         app(prog_name="specref")
     except UsageProblem as problem:
         line = " ".join(str(problem).split())
         print(f"specref: {line}", file=sys.stderr)
         sys.exit(2)
+    except Exception:  # Python itself would exit with 1, which says "a violation"
+        traceback.print_exc()
+        sys.exit(3)
 
 
 @app.command()

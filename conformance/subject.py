@@ -128,13 +128,15 @@ def read_subject(models: Models) -> Subject:
 
 
 def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens) -> tuple[PromptSource, Sequence[str]]:
-    """Text prompts through the model's own tokenizer where it has one; else random tokens."""
+    """Text prompts through the model's own tokenizer where it has one that fits; else random tokens."""
     from pydoc_data.topics import topics
 
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError):
+        text = "\n".join(topics[name] for name in sorted(topics)[:20])
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception:  # no tokenizer, or one that cannot be read: tokenizers raises errors of every kind
+        ids = []
+    if not ids or max(ids) >= vocabulary:
         return RandomPrompts(vocabulary, avoid=eos, first=first), [str(token) for token in range(vocabulary)]
-    text = "\n".join(topics[name] for name in sorted(topics)[:20])
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     return TextPrompts(ids, first), [tokenizer.decode([token]) for token in range(vocabulary)]

@@ -8,10 +8,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from conformance import cli, engines
+from conformance import cli, engines, run
 from conformance.engines import Registered
 from conformance.findings import from_json
 from conformance.levels import LEVELS, Level
+from conformance.protocols import Models
+from conformance.subject import read_subject
 from specref import pretrained
 
 
@@ -98,6 +100,26 @@ def test_a_violation_exits_1_and_the_reports_say_so(
     assert {file.name for file in tmp_path.iterdir()} >= {"report.html", "report.md", "report.json", "junit.xml"}
     assert str(tmp_path) not in (tmp_path / "report.html").read_text()
     json.loads((tmp_path / "report.json").read_text())
+
+
+def test_a_fault_of_our_own_does_not_look_like_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def falls_over(*_: object) -> int:
+        raise RuntimeError("we are wrong")
+
+    monkeypatch.setattr(run, "run_audits", falls_over)
+    assert command(monkeypatch, "audit", "specref") == 3
+
+
+def test_a_tokenizer_that_does_not_fit_gives_prompts_of_random_tokens(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "small", 50)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(pretrained.path("target") / name, folder)  # its ids go up to 113
+    for broken in (False, True):
+        if broken:
+            (folder / "tokenizer.json").write_text("{}")
+        read = read_subject(Models(folder, folder))
+        assert all(token < 50 for seed in range(20) for token in read.prompts.prompt(seed))
+        assert len(read.texts) == 50
 
 
 def test_engines_requirements_and_help_teach(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
