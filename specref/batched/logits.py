@@ -32,13 +32,14 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
     rows = torch.arange(B, device=tokens.device)  # those that have accepted i tokens
     ended, last_p, last_q = [], [], []  # the rows that end with i tokens, and the laws there
     for i in range(k):
-        p, q, x = _laws(target, rows, i), _laws(draft, rows, i), tokens[rows, i, None]
-        kept = accepts(p.gather(1, x)[:, 0], q.gather(1, x)[:, 0], u[rows, i]) & drafts.meant[rows, i]
-        over = (~kept).nonzero()[:, 0]
-        ended.append(rows[over])
+        p, q = _laws(target, rows, i), _laws(draft, rows, i)
+        x, number, meant = (table[:, i].index_select(0, rows) for table in (tokens, u, drafts.meant))
+        kept = accepts(p.gather(1, x[:, None])[:, 0], q.gather(1, x[:, None])[:, 0], number) & meant
+        going, over = kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]
+        ended.append(rows.index_select(0, over))
         last_p.append(p.index_select(0, over))
         last_q.append(q.index_select(0, over))
-        rows = rows[kept]
+        rows = rows.index_select(0, going)
     ended.append(rows)
     last_p.append(_laws(target, rows, k))
     last_q.append(torch.zeros_like(last_p[k]))
