@@ -206,6 +206,21 @@ def test_our_batched_rules_conform_over_a_hundred_thousand_rows(verifier: Any) -
     assert {one.verdict for one in audit(verifier, PLANNED, seed).values()} <= {Verdict.CONFORMS, Verdict.NOT_EXPOSED}, seed
 
 
+class InFloat32(BatchedChain):
+    """Lawful: the same rule on rounded laws and numbers."""
+
+    def verify(self, p: Any, q: Any, drafts: Any, *, uniforms: Any, seed: int) -> VerifiedBatch:
+        small = [torch.from_numpy(np.minimum(a, 1 - 2.0**-24 * (a is uniforms)).astype(np.float32)) for a in (p, q, uniforms)]
+        out = BATCHED_CHAIN_RULES[self.rule](small[0], batched.Drafts(torch.from_numpy(drafts), small[1]), small[2])
+        return VerifiedBatch(out.accepted.numpy(), out.next_token.numpy(), refused=out.status.numpy() != 0)
+
+
+@pytest.mark.parametrize("rule", ["ratio", "block"])
+def test_float32_arithmetic_is_lawful(rule: str) -> None:
+    seed = int(np.random.default_rng().integers(2**31))
+    assert {one.verdict for one in audit(InFloat32(rule), 2 * N, seed).values()} == {Verdict.CONFORMS}, seed
+
+
 @pytest.mark.parametrize("verifier", [ReferenceChain("ratio"), ReferenceTree("one_hot")], ids=lambda verifier: verifier.name)
 def test_our_plain_rules_conform(verifier: Any) -> None:
     assert {one.verdict for one in audit(verifier, 600).values()} == {Verdict.CONFORMS}
