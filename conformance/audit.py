@@ -19,6 +19,7 @@ from typing import Protocol
 
 from conformance.checks.greedy import greedy_finding
 from conformance.checks.law import law_findings
+from conformance.checks.stop import stop_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.harness import EngineFailed, EngineInfo, Runner
 from conformance.levels import AuditSettings
@@ -81,6 +82,7 @@ class _Audit:
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     mode_reports: dict[str, ModeReport] = field(default_factory=dict)
     beyond: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[tuple[Request, Output]]] = field(default_factory=dict)
     failure: EngineFailed | None = None
     lock: Lock = field(default_factory=Lock)
 
@@ -178,6 +180,7 @@ class _Audit:
         for request, answer in zip(requests, answers, strict=True):
             check_output(request, answer, self.subject.target.vocabulary)
         outputs = [judged_part(request, answer) for request, answer in zip(requests, answers)]
+        self.answers.setdefault(mode.name, []).extend(zip(requests, answers))
         self.beyond[mode.name] = sum(len(answer.tokens) > len(part) for answer, part in zip(answers, outputs))
         with self.lock:
             margin = self.subject.margin
@@ -193,6 +196,7 @@ class _Audit:
             if state is not None and state.tokens:
                 self.beyond[job.mode.name] = self.beyond.get(job.mode.name, 0) + state.beyond
                 self.mode_reports[job.mode.name] = state.report()
+                self.answers.setdefault(job.mode.name, []).extend(state.first)
                 for finding in law_findings(
                     ledgers[job.mode.speculates],
                     job.mode.name,
@@ -204,9 +208,18 @@ class _Audit:
                     self.findings[finding.requirement, job.mode.name] = finding
             for requirement in requirements:
                 self._mark_unfinished(job, requirement)
+        for mode, answered in self.answers.items():
+            self._stop_findings(mode, answered)
         order = {mode: place for place, mode in enumerate(dict.fromkeys(job.mode.name for job in jobs))}
         found = sorted(self.findings.values(), key=lambda finding: (order[finding.mode], finding.requirement))
         return _not_speculations(found, {job.mode.name for job in jobs if not job.mode.speculates})
+
+    def _stop_findings(self, mode: str, answered: Sequence[tuple[Request, Output]]) -> None:
+        """STOP in one mode, for the kinds of end that were due in what it answered, sampled and greedy."""
+        requests, outputs = zip(*answered, strict=True)
+        for finding in stop_findings(mode, requests, outputs, planned=1):
+            if finding.n:
+                self.findings[finding.requirement, mode] = finding
 
     def _mark_unfinished(self, job: _Job, requirement: str) -> None:
         """What a problem kept from being judged gets the verdict that says so; a violation found before it stands."""

@@ -27,6 +27,7 @@ LOOKS = 20
 LARGEST_CHUNK = 64
 SHOWN = 40
 """Tokens in the report's picture of frequencies."""
+KEPT_ANSWERS = 1_000
 KEPT_ROWS = 256
 """Rows of p and q kept for saying what was detectable."""
 
@@ -50,7 +51,9 @@ def request_seed(*what: object) -> int:
 
 @dataclass
 class SampledMode:
-    """The state of one mode while it is sampled. beyond: outputs that went on after their end."""
+    """The state of one mode while it is sampled. beyond: outputs that went on after their end. first: the first `KEPT_ANSWERS`
+    requests with their outputs, for the checks that look at an output as a whole.
+    """
 
     mode: Mode
     subject: Subject
@@ -60,6 +63,7 @@ class SampledMode:
     tokens: int = 0
     requests: int = 0
     beyond: int = 0
+    first: list[tuple[Request, Output]] = field(default_factory=list)
     seconds: float = 0.0
     p_rows: list[Floats] = field(default_factory=list)
     q_rows: list[Floats] = field(default_factory=list)
@@ -102,6 +106,7 @@ class SampledMode:
     def _judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
         """Score and observe one chunk; whether this mode alone now proves the engine wrong."""
         sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
+        self.first += zip(requests[: KEPT_ANSWERS - len(self.first)], outputs)
         self.beyond += sum(len(o.tokens) > len(part) for o, (_, part) in zip(outputs, sequences))
         logits = self.subject.target.logits(sequences)
         p = [laws_at(rows, self.settings.temperature) for rows in logits]

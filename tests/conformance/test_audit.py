@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from conformance.findings import EngineReport, Verdict, exit_code
 from conformance.harness import EngineProcess, InProcess, Runner
 from conformance.levels import AuditSettings, Level
 from conformance.problems import UsageProblem
-from conformance.protocols import Models, Output, RecordedRound, Request
+from conformance.protocols import Mode, Models, Output, RecordedRound, Request
 from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output
 from conformance.scoring import TableScorer, laws_at
 from conformance.statistics.greedy import Margin, hard_margin
@@ -91,11 +92,16 @@ def test_nonsense_in_one_mode_accuses_no_other() -> None:
     assert set(found.values()) == {Verdict.CONFORMS}
 
 
-def test_what_follows_eos_is_not_judged_but_said() -> None:
+def test_what_follows_eos_violates_stop_and_is_no_evidence_about_the_law() -> None:
     plain = subject()
     with_eos = replace(plain, prompts=RandomPrompts(VOCABULARY, avoid=(3,)), eos=(3,))
     report = audit_engine("pads", lambda: InProcess(failing_engines.Pads(*instance())), with_eos, SETTINGS)
-    assert set(verdicts(report).values()) == {Verdict.CONFORMS}
+    by_family: dict[str, set[Verdict]] = {}
+    for (requirement, _), verdict in verdicts(report).items():
+        by_family.setdefault(requirement.split("-")[0], set()).add(verdict)
+    assert by_family["LAW"] == by_family["GREEDY"] == {Verdict.CONFORMS}
+    assert Verdict.VIOLATES in by_family["STOP"]
+    assert all(one.not_speculation for one in report.findings if one.verdict is Verdict.VIOLATES)
     assert [note.split(":")[0] for note in report.notes] == ["off", "draft model, ratio"]
     assert all("after their end" in note for note in report.notes)
 
@@ -128,7 +134,7 @@ def test_rounds_that_contradict_themselves_are_nonsense(broken: RecordedRound, s
 def test_temperature_zero_audits_greedy_decoding_only() -> None:
     engine = failing_engines.Healthy(*instance())
     report = audit_engine("h", lambda: InProcess(engine), subject(), replace(SETTINGS, temperature=0.0))
-    assert {one.requirement for one in report.findings} == {"GREEDY-1"}
+    assert {one.requirement for one in report.findings} == {"GREEDY-1", "STOP-3", "STOP-5"}
 
 
 def test_two_lanes_judge_the_same_tokens_as_one() -> None:
@@ -190,3 +196,31 @@ def test_a_margin_above_the_cap_convicts_nobody() -> None:
     greedy = [one for one in report.findings if one.requirement == "GREEDY-1"]
     assert {one.verdict for one in greedy} == {Verdict.INCONCLUSIVE}
     assert all("above the cap" in one.summary for one in greedy)
+
+
+class Overshoots(failing_engines.Healthy):
+    """Emits one token more than its limit, in the speculating mode."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for output in super().generate(mode, requests):
+            yield Output((*output.tokens, 0)) if mode.speculates else output
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        return [replace(mode, exposes_rounds=False) for mode in super().modes(k)]
+
+
+class EndsEarly(Overshoots):
+    """Ends one token before its limit, for no reason, in the speculating mode."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        for output in failing_engines.Healthy.generate(self, mode, requests):
+            yield Output(output.tokens[:-1]) if mode.speculates else output
+
+
+@pytest.mark.parametrize(("engine", "requirement"), [(Overshoots, "STOP-3"), (EndsEarly, "STOP-5")])
+def test_an_output_that_ends_in_the_wrong_place_violates_stop(engine: type[Overshoots], requirement: str) -> None:
+    found = verdicts(audit_engine("odd", lambda: InProcess(engine(*instance())), subject(), SETTINGS))
+    assert found[requirement, "draft model, ratio"] is Verdict.VIOLATES
+    assert found["LAW-1", "draft model, ratio"] is Verdict.CONFORMS
+    assert found["GREEDY-1", "draft model, ratio"] is Verdict.CONFORMS
+    assert {verdict for (_, mode), verdict in found.items() if mode == "off"} == {Verdict.CONFORMS}
