@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     parts, missed = [], []
-    for V, B in ((1000, 256), (32_000, 16)):
+    for V, B in ((1000, 512), (32_000, 16)):
         lines = measured(V, B, options.rounds, options.seed)
         parts += [f"## V = {V:,}, k = {K}, {B} rows", table(HEADS, lines)]
         print("\n\n".join(parts[-2:]), flush=True)

@@ -88,8 +88,7 @@ class Drafts:
         if k == 0:
             return self.laws.new_zeros(B, V)
         law = law_at(self.laws, position.clamp(max=k - 1))
-        law[position >= self.count] = 0
-        return law
+        return law.index_fill_(0, (position >= self.count).nonzero()[:, 0], 0.0)
 
     def checked(self, p: Tensor, u: Tensor | None, *, with_laws: bool, scores: bool = False) -> tuple[Tensor, Tensor]:
         """The tokens `[B, k]`, those outside the vocabulary replaced by 0, and the status `[B]` of every row.

@@ -47,8 +47,8 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
     p, q, row = torch.cat(last_p), torch.cat(last_q), torch.cat(ended)
     sizes = torch.tensor([len(rows) for rows in ended], device=row.device)
     count = torch.arange(k + 1, device=row.device).repeat_interleave(sizes)
-    drafted = count < drafts.count[row]
-    q[~drafted] = 0  # behind the last draft nothing is subtracted
+    bonus = (count == drafts.count[row]).nonzero()[:, 0]
+    q.index_fill_(0, bonus, 0.0)  # behind the last draft nothing is subtracted
     # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and such a row always ends there.
     status[row] |= p[:, 0].isnan() * BAD_TARGET | q[:, 0].isnan() * BAD_DRAFT
     accepted, next_token = torch.empty_like(count), torch.empty_like(count)
