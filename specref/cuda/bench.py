@@ -60,7 +60,7 @@ class Clock:
     def median(self, call: Callable[[], Any]) -> float:
         """Seconds."""
         call()  # compiles
-        times = []
+        times: list[float] = []
         for _ in range(self.runs):
             self._flush.zero_()
             if self.device.type == "cuda":
