@@ -20,6 +20,8 @@ Law = Callable[[Floats, Floats], Floats]
 Formula = Callable[[Floats, Floats, Ints, Rows], Floats]
 
 BLENDS = (0.97, 0.3, 0.1, 0.03)
+ROUNDING = 1e-12
+"""By how much a probability may fall below 0 where a difference of two sums was rounded, as where p equals q."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class Bet:
         law = np.asarray(self.law(rows.p, rows.q), dtype=np.float64)
         if law.shape != rows.p.shape:
             raise WrongUse(f"bet {self.name!r} returned a law of shape {law.shape} for p of shape {rows.p.shape}")
-        if np.abs(law.sum(axis=1) - 1).max(initial=0.0) > 1e-9 or law.min(initial=0.0) < 0:
+        if np.abs(law.sum(axis=1) - 1).max(initial=0.0) > 1e-9 or law.min(initial=0.0) < -ROUNDING:
             raise WrongUse(f"bet {self.name!r} returned rows that are not laws; they must sum to 1 within 1e-9")
-        return law
+        positive: Floats = np.maximum(law, 0.0)
+        return positive
 
 
 def from_formula(name: str, formula: Formula, sizes: tuple[float, ...] = BLENDS, **more: object) -> Bet:

@@ -128,3 +128,18 @@ def test_wrong_laws_and_counts_are_refused(p, counts, message):
 def test_wrong_bets_are_refused(settings, message):
     with pytest.raises(WrongUse, match=message):
         Bet("draft", lambda p, q: q, **settings)
+
+
+def test_every_bet_stays_a_law_where_rounding_is_all_there_is() -> None:
+    """p = q, nearly p = q, and disjoint supports: differences of sums that should be 0 may round to -1e-16."""
+    rng = np.random.default_rng()
+    p = rng.dirichlet(np.full(114, 0.1), size=2_000)
+    apart = np.where(np.arange(114) < 57, p, 0.0)
+    apart /= apart.sum(axis=1, keepdims=True)
+    other = np.where(np.arange(114) >= 57, p, 0.0)
+    other /= other.sum(axis=1, keepdims=True)
+    nearly = p * (1 + rng.uniform(-1e-15, 1e-15, p.shape))
+    for target, draft in ((p, p), (p, nearly / nearly.sum(axis=1, keepdims=True)), (apart, other)):
+        rows = Rows(target, draft)
+        for bet in STANDARD_BETS:
+            assert bet.table(rows).min() >= 0
