@@ -73,9 +73,23 @@ def _expected(path: Path, number: int, entry: object) -> Expected:
 
 
 def mark_expected(reports: Sequence[EngineReport], known: Sequence[Expected]) -> list[EngineReport]:
-    """The reports with each finding marked that a known violation is about."""
+    """The reports with each finding marked that a known violation is about, and a note for each that is about none."""
     return [
-        replace(report, findings=tuple(_marked(report, finding, known) for finding in report.findings)) for report in reports
+        replace(
+            report,
+            findings=tuple(_marked(report, finding, known) for finding in report.findings),
+            notes=(*report.notes, *_about_nothing(report, known)),
+        )
+        for report in reports
+    ]
+
+
+def _about_nothing(report: EngineReport, known: Sequence[Expected]) -> list[str]:
+    of_engine = [one for one in known if (one.engine, one.version) == (report.engine, report.version)]
+    return [
+        f"A known violation is about {one.requirement} in mode {one.mode!r}, which this audit does not have: correct its entry."
+        for one in of_engine
+        if not any(one.is_about(report, finding) for finding in report.findings)
     ]
 
 

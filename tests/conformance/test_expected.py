@@ -45,6 +45,13 @@ def test_only_what_the_file_does_not_say_fails(tmp_path: Path, made: EngineRepor
         assert exit_code(marked) == code
 
 
+def test_an_entry_about_nothing_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "expected.toml"
+    file.write_text(ENTRY.replace('mode = "draft"', 'mode = "drafft"'))
+    (marked,) = mark_expected([report(Verdict.CONFORMS)], read_expected(file))
+    assert "'drafft'" in marked.notes[0]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
