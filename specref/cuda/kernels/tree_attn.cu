@@ -182,7 +182,7 @@ template <class T, int D> __device__ void tree_attn(const Attention<T>& a) {
 }
 
 #define TREE_ATTN(S, T, D)                                                                                                  \
-  extern "C" __global__ void __launch_bounds__(128) tree_attn_##S##_##D(                                                    \
+  extern "C" __global__ void __launch_bounds__(128, 1) tree_attn_##S##_##D(                                                    \
       const T* q, const T* k_cache, const T* v_cache, const int* block_table, const T* k_tree, const T* v_tree,              \
       const i64* mask, const int* lengths, float scale, T* out, float* lse, int* status, int N, int S_, int Hq, int Hk,      \
       int page_size, int pages, int pages_per_row) {                                                                        \
