@@ -1,4 +1,4 @@
-"""How far an audit is: a bar on a terminal, a line at every tenth of the way in a log."""
+"""How far long work is: a bar on a terminal, a line at every tenth of the way in a log."""
 
 from __future__ import annotations
 

@@ -6,22 +6,23 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from conformance.progress import watching
 from specref.proof import ProofResult, prove_all
 
 
 def run_proofs(scale: float, seed: int, workers: int, console: Console) -> int:
     """Prove every rule, print the table and any counterexample; 1 if a rule broke its claim, else 0."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bars:
-        task = bars.add_task("proving")
+    with watching(console) as watcher:
 
         def show(rule: str, done: int, whole: int) -> None:
-            bars.update(task, description=f"proved {rule}", completed=done, total=whole)
+            if done == 1:
+                watcher.begin("proofs", whole)
+            watcher.advance("proofs", 1, rule)
 
         results = prove_all(show, scale=scale, seed=seed, workers=workers)
+        watcher.end("proofs")
     console.print(proof_table(results))
     broken = [result for result in results if not result.as_claimed]
     for result in broken:
