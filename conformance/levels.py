@@ -30,8 +30,8 @@ LEVELS = {
     level.name: level
     for level in (
         Level("smoke", 3_000, 10, "about a minute: gross faults"),
-        Level("quick", 40_000, 50, "about six minutes on two cores: the default"),
-        Level("standard", 200_000, 200, "about twenty-five minutes an engine"),
+        Level("quick", 40_000, 50, "a few minutes on two cores: the default"),
+        Level("standard", 200_000, 200, "up to twenty-five minutes an engine"),
         Level("deep", 2_000_000, 1_000, "hours: small leaks"),
     )
 }
