@@ -64,6 +64,13 @@ template <class Value> __device__ __forceinline__ int bin_from_top(const Value& 
   return 0;
 }
 
+// A whole warp: value(low) + value(low + 1) + ...
+template <class Value> __device__ __forceinline__ u64 sum_from(const Value& value, int low) {
+  u64 total = 0;
+  for (int bin = lane_id(); bin < BINS; bin += 32) if (bin >= low) total += value(bin);
+  return warp_sum(total);
+}
+
 template <class T> struct Filter {
   Row<T> row;
   float base;          // the table's octave, as above
@@ -209,19 +216,14 @@ __device__ void topk_topp_threshold(const T* logits, const float* inv_temp, cons
   // Which bins decide? Every warp reads the same table and comes to the same answer, so nothing needs telling.
   const auto count_of = [&](int bin) { return u64(count[bin]); };
   const auto mass_of = [&](int bin) { return filter.shifted(bin, sum[bin]); };
-  const auto from = [&](const auto& value, int low) {  // the sum over bins low, low + 1, ...
-    u64 total = 0;
-    for (int bin = lane_id(); bin < BINS; bin += 32) if (bin >= low) total += value(bin);
-    return warp_sum(total);
-  };
   const u64 p24 = u64(__fmul_rn(p, 16777216.f));
-  const bool use_k = k > 0 && u64(k) < from(count_of, 0), use_p = p < 1.f;
+  const bool use_k = k > 0 && u64(k) < sum_from(count_of, 0), use_p = p < 1.f;
   int k_bin = 0, low = BINS, high = BINS, last = 0;
   u64 above_k = 0, above_p;
   if (use_k) k_bin = bin_from_top(count_of, BINS, u64(k), &above_k);
   if (use_p) {  // top-k may cut its bin anywhere, so the mass that top-p is a share of is known only up to that bin
-    high = bin_from_top(mass_of, BINS, share_of(from(mass_of, use_k ? k_bin + 1 : 0), p24), &above_p);
-    low = bin_from_top(mass_of, BINS, share_of(from(mass_of, k_bin), p24), &above_p);
+    high = bin_from_top(mass_of, BINS, share_of(sum_from(mass_of, use_k ? k_bin + 1 : 0), p24), &above_p);
+    low = bin_from_top(mass_of, BINS, share_of(sum_from(mass_of, k_bin), p24), &above_p);
     low = low > k_bin ? low : k_bin;
   }
 
@@ -237,11 +239,11 @@ __device__ void topk_topp_threshold(const T* logits, const float* inv_temp, cons
   u32 key = 0;
   if (use_k) { key = filter.search(k_bin, true, u64(k) - above_k, 0); last = k_bin; }
   if (use_p) {
-    const u64 need = share_of(from(mass_of, k_bin), p24);
+    const u64 need = share_of(sum_from(mass_of, k_bin), p24);
     last = bin_from_top(mass_of, BINS, need, &above_p);
     key = filter.search(last, false, filter.unshifted(last, need - above_p), key);
   }
-  const u64 kept_count = from(count_of, last), kept_mass = from(mass_of, last);
+  const u64 kept_count = sum_from(count_of, last), kept_mass = sum_from(mass_of, last);
   if (threadIdx.x == 0) {
     store(&threshold[r], use_k || use_p ? float_of(key) : -INFINITE);
     store(&kept[r], int(kept_count));

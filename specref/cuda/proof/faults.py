@@ -106,8 +106,8 @@ def planted_faults() -> list[Variant]:
         replaced(
             "top-p of the whole row, not of top-k",
             "topk_topp_threshold.cu",
-            "share_of(from(mass_of, k_bin), p24);\n    last",
-            "share_of(from(mass_of, 0), p24);\n    last",
+            "share_of(sum_from(mass_of, k_bin), p24);\n    last",
+            "share_of(sum_from(mass_of, 0), p24);\n    last",
         ),
         replaced("top-p stops one short", "topk_topp_threshold.cu", "upto >= need);", "upto > need);"),
         replaced("logits just below 0 counted as above", "topk_topp_threshold.cu", "f = f < 1.f ? f : 0.99999994f;", ""),
