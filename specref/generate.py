@@ -152,19 +152,46 @@ def generate(
     """
     if k < 1:
         raise ValueError(f"k is {k}; speculation drafts 1 token or more a round (use NoDrafter to switch it off)")
+    checked_target = _Checked(target)
+
+    def one_round(context: Tokens, room: int) -> tuple[Tokens, int, Tokens]:
+        draft, accepted, emitted = chain_round(context, checked_target, drafter, rule, min(k, room), chance)
+        return draft.tokens, accepted, emitted
+
+    return in_rounds(one_round, rule, prompt, target.vocabulary, stops, chance)
+
+
+def in_rounds(
+    one_round: Callable[[Tokens, int], tuple[Tokens, int, Tokens]],
+    rule: Rule,
+    prompt: Sequence[int],
+    vocabulary: int,
+    stops: Stops,
+    chance: Chance,
+) -> Generation:
+    """The tokens after `prompt` until `stops` end them, whatever a round does: the loop of every generation.
+
+    one_round(context, room) gives what was drafted (at most `room` tokens in a row), how many of it were accepted, and the
+    tokens to emit. rule: of these rounds, for their record.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.rules.chain import greedy
+    >>> in_rounds(lambda context, room: ((), 0, (7,)), greedy, (1,), 8, Stops(2), SampledChance(0)).tokens
+    (7, 7)
+
+    Raises ValueError for a prompt token outside the vocabulary.
+    """
     prompt = tuple(int(token) for token in prompt)
     for token in prompt:
-        if not 0 <= token < target.vocabulary:
-            raise ValueError(f"prompt token {token} is outside the target's vocabulary of {target.vocabulary}")
-    target = _Checked(target)
+        if not 0 <= token < vocabulary:
+            raise ValueError(f"prompt token {token} is outside the target's vocabulary of {vocabulary}")
     tokens: Tokens = ()
     rounds: list[Round] = []
     while not stops.finished(tokens):
         chance.begin_round(len(tokens))
-        room_for_drafts = min(k, stops.room(tokens) - 1)
-        draft, accepted, emitted = chain_round(prompt + tokens, target, drafter, rule, room_for_drafts, chance)
+        drafted, accepted, emitted = one_round(prompt + tokens, stops.room(tokens) - 1)
         kept = stops.cut(tokens, emitted)
-        rounds.append(Round(len(tokens), draft.tokens, accepted, kept, getattr(rule, "__name__", str(rule))))
+        rounds.append(Round(len(tokens), drafted, accepted, kept, getattr(rule, "__name__", str(rule))))
         tokens += kept
     return Generation(tokens, tuple(rounds))
 

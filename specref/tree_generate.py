@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from specref.chance import Chance
 from specref.draft import Draft
-from specref.generate import Drafter, Generation, Round
+from specref.generate import Drafter, Generation, in_rounds
 from specref.laws import Law, checked
 from specref.models import LanguageModel, Tokens
 from specref.rules import Rule
@@ -87,19 +87,11 @@ def generate_with_trees(
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}; a tree is 1 token deep or more")
-    prompt = tuple(int(token) for token in prompt)
-    if not prompt:
+    if not len(prompt):
         raise ValueError("the prompt is empty; the root of the first tree is its last token, so start it with a BOS token")
-    for token in prompt:
-        if not 0 <= token < target.vocabulary:
-            raise ValueError(f"prompt token {token} is outside the target's vocabulary of {target.vocabulary}")
-    tokens: Tokens = ()
-    rounds: list[Round] = []
-    while not stops.finished(tokens):
-        chance.begin_round(len(tokens))
-        room = min(depth, stops.room(tokens) - 1)
-        draft, accepted, emitted = tree_round(prompt + tokens, target, drafter, rule, room, chance)
-        kept = stops.cut(tokens, emitted)
-        rounds.append(Round(len(tokens), draft.tokens[1:], accepted, kept, getattr(rule, "__name__", str(rule))))
-        tokens += kept
-    return Generation(tokens, tuple(rounds))
+
+    def one_round(context: Tokens, room: int) -> tuple[Tokens, int, Tokens]:
+        draft, accepted, emitted = tree_round(context, target, drafter, rule, min(depth, room), chance)
+        return draft.tokens[1:], accepted, emitted
+
+    return in_rounds(one_round, rule, prompt, target.vocabulary, stops, chance)
