@@ -132,6 +132,61 @@ class DraftSource(Protocol):
         """Up to k tokens after `context`."""
 
 
+class CacheSource(Protocol):
+    """Makes caches in front of a model: `append` takes token ids, `visible` gives what the next token can see.
+
+    trees: whether they take trees. tolerance: how far apart two lawful ways of filling one may leave an entry; 0 for stores
+    that copy.
+    """
+
+    name: str
+    trees: bool
+    tolerance: float
+
+    def make(self) -> KVCache:
+        """An empty cache."""
+
+
+class TreeReader(Protocol):
+    """A model that reads a whole tree in one pass, and a context alone."""
+
+    name: str
+    vocabulary: int
+
+    def tree(self, prefix: Tokens, tokens: Tokens, parents: Tokens) -> npt.NDArray[Any]:
+        """Logits `[N, V]` after each node of a tree that follows `prefix`; parents[0] is -1."""
+
+    def alone(self, context: Tokens) -> npt.NDArray[Any]:
+        """Logits `[V]` after `context`, read by itself."""
+
+
+Component = ChainVerifier | TreeVerifier | MaskBuilder | DraftSource | CacheSource | TreeReader
+"""What `Engine.components` may give."""
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "verifier": ("name", "trees", "rule", "takes_uniforms", "verify"),
+    "masks": ("name", "build"),
+    "drafts": ("name", "propose"),
+    "caches": ("name", "trees", "tolerance", "make"),
+    "reader": ("name", "vocabulary", "tree", "alone"),
+}
+"""What makes an object a component of each kind."""
+
+
+def kind_of(component: object) -> str:
+    """Which kind of component an object is. Raises ValueError, saying what each kind needs, if it is none.
+
+    >>> from conformance.engines.own_components import ReferenceChain
+    >>> kind_of(ReferenceChain("ratio"))
+    'verifier'
+    """
+    for kind, needs in KINDS.items():
+        if all(hasattr(component, name) for name in needs):
+            return kind
+    wanted = "; ".join(f"{kind}: {', '.join(needs)}" for kind, needs in KINDS.items())
+    raise ValueError(f"{type(component).__name__} is no component; one of these sets of names is needed: {wanted}")
+
+
 @dataclass(frozen=True)
 class Logits:
     """Two ways of computing the same rows of logits `[n, V]`: in the tree (or window, or batch), and alone."""

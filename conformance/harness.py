@@ -15,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
+from conformance.components import Component
 from conformance.protocols import Engine, Mode, Models, Output, Request
+from conformance.remote import RemoteError, remote_components
+from conformance.wire import receive, send
 from conformance.worker import KEY
 
 _FOLDERS = re.compile(r"(?<![\w/:.…])~?/(?:[^\s/'\":,;()]+/)+")
@@ -51,6 +54,17 @@ class EngineInfo:
     modes: tuple[Mode, ...]
 
 
+MODE_TYPES = {
+    "speculation": dict,
+    "exposes_rounds": bool,
+    "options": dict,
+    "ensemble": float,
+    "order": tuple,
+    "promises": dict,
+}
+"""Types of a mode's fields that are not strings."""
+
+
 def check_modes(modes: Sequence[Mode]) -> None:
     """Raise ValueError unless an engine can be audited in these modes: one or more, each with a name of its own.
 
@@ -62,7 +76,7 @@ def check_modes(modes: Sequence[Mode]) -> None:
         raise ValueError("it names no mode")
     for number, mode in enumerate(modes):
         for field in dataclasses.fields(Mode):
-            kind, value = {"speculation": dict, "exposes_rounds": bool}.get(field.name, str), getattr(mode, field.name)
+            kind, value = MODE_TYPES.get(field.name, str), getattr(mode, field.name)
             if type(value) is not kind:
                 raise ValueError(f"{field.name} of mode {number} is {str(value)[:60]!r}, not a {kind.__name__}")
         if mode.name in [other.name for other in modes[:number]]:
@@ -77,6 +91,12 @@ class Runner(Protocol):
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """One output per request, in their order. Raises EngineFailed."""
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Engine.metrics`. Raises EngineFailed."""
+
+    def components(self) -> Sequence[Component]:
+        """See `Engine.components`; each call of a method may raise EngineFailed, or RemoteError for what the engine raised."""
 
     def close(self) -> None:
         """End the engine."""
@@ -95,6 +115,14 @@ class InProcess:
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Runner.generate`."""
         return self._engine.generate(mode, requests)
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Runner.metrics`."""
+        return self._engine.metrics(mode)
+
+    def components(self) -> Sequence[Component]:
+        """See `Runner.components`."""
+        return self._engine.components()
 
     def close(self) -> None:
         """See `Runner.close`."""
@@ -151,12 +179,37 @@ class EngineProcess:
         if "done" not in said:
             raise self._failed("nonsense", "the engine answered more often than it was asked")
 
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Runner.metrics`."""
+        counts = self._ask({"do": "metrics", "mode": dataclasses.asdict(mode)}).get("value")
+        if counts is None:
+            return None
+        try:
+            return {str(name): float(value) for name, value in counts.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._failed("nonsense", f"the engine's metrics cannot be read: {error}") from error
+
+    def components(self) -> Sequence[Component]:
+        """See `Runner.components`."""
+        told = self._ask({"do": "components"}).get("value")
+        try:
+            return remote_components(told, self._call)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._failed("nonsense", f"the engine's components cannot be read: {error}") from error
+
+    def _call(self, number: int, method: str, arguments: Sequence[Any], named: Mapping[str, Any], dropped: list[int]) -> Any:
+        question = {"do": "call", "number": number, "method": method, "arguments": arguments, "named": named}
+        said = self._ask({**question, "dropped": dropped})
+        if "raised" in said:
+            raise RemoteError(str(said["raised"]))
+        return said.get("value")
+
     def close(self) -> None:
         """End the engine's process: politely at first, then by force."""
         if self._process is not None:
             try:
                 if self._pipe is not None:
-                    self._pipe.send_bytes(b'{"do": "close"}')
+                    send(self._pipe, {"do": "close"})
                     self._process.wait(timeout=10)
             except (OSError, subprocess.TimeoutExpired):
                 pass
@@ -167,7 +220,7 @@ class EngineProcess:
             self._start()
         assert self._pipe is not None
         try:
-            self._pipe.send_bytes(json.dumps(message).encode())
+            send(self._pipe, message)
         except OSError as error:
             raise self._failed("crash", self._how_it_ended()) from error
         return self._hear()
@@ -180,13 +233,13 @@ class EngineProcess:
             watchdog = threading.Timer(self._patience, self._end_processes)  # for an engine that stops within a message
             watchdog.start()
             try:
-                said = json.loads(self._pipe.recv_bytes())
+                said = receive(self._pipe.recv_bytes)
             finally:
                 watchdog.cancel()
         except (EOFError, OSError) as error:
             raise self._failed("crash", self._how_it_ended()) from error
-        except ValueError as error:
-            raise self._failed("nonsense", f"the engine sent something that is not JSON: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._failed("nonsense", f"the engine sent something that is no message: {error}") from error
         if not isinstance(said, dict):
             raise self._failed("nonsense", f"the engine sent {str(said)[:60]!r} where a message was due")
         if "error" in said:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from specref.processors import SamplingSettings
+from specref.processors import ORDER, SamplingSettings
+
+if TYPE_CHECKING:
+    from conformance.components import Component
 
 Tokens = tuple[int, ...]
 
@@ -32,10 +35,14 @@ class Models:
 class Mode:
     """One way of running an engine.
 
-    name: unique within the engine. speculation: the settings that switch it on ({} is off). rule: the verification rule that
-    the engine declares (a name of `specref.rules`, or "undeclared"). draft_law: what a leak would leak towards: "draft model",
-    "n-gram" or "" when there is no draft. exposes_rounds: outputs come with their rounds. lossy: how the mode changes the law
-    on purpose, in words, or "".
+    name: unique within the engine. speculation: the settings that switch it on ({} is off). options: settings that are not
+    speculation's, as {"cache": "static"}; a mode's control is the mode without speculation that has the same options.
+    rule: the verification rule that the engine declares (a name of `specref.rules`, or "undeclared"). draft_law: what a leak
+    would leak towards: "draft model", "n-gram" or "" when there is no draft. exposes_rounds: outputs come with their rounds.
+    lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
+    mode declares, `w p + (1 - w) q`; 1 for any other. order: in which order its processors apply.
+    promises: what the engine's documentation promises, as {"SEED-1": link}; see `conformance.requirements` for the names.
+    logprobs: of which law its log-probabilities are: "raw" (the target's logits), "processed", or "" if it gives none.
     """
 
     name: str
@@ -44,6 +51,14 @@ class Mode:
     draft_law: str = ""
     exposes_rounds: bool = False
     lossy: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    ensemble: float = 1.0
+    order: tuple[str, ...] = ORDER
+    promises: dict[str, str] = field(default_factory=dict)
+    logprobs: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", tuple(self.order))
 
     @property
     def speculates(self) -> bool:
@@ -89,10 +104,14 @@ class RecordedRound:
 
 @dataclass(frozen=True)
 class Output:
-    """What one request gave: new tokens (prompt not included) and, where exposed, its rounds."""
+    """What one request gave: new tokens (prompt not included) and, where exposed, its rounds.
+
+    logprobs: what the engine returned as log-probabilities of its tokens, as many as it returned; None if it returns none.
+    """
 
     tokens: Tokens
     rounds: tuple[RecordedRound, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -102,8 +121,9 @@ class Output:
     def from_json(cls, data: dict[str, Any]) -> Output:
         """From plain data that an engine's process sent. Raises ValueError, TypeError or KeyError for anything else."""
         tokens = _tokens(data["tokens"])
+        logprobs = None if data.get("logprobs") is None else tuple(float(value) for value in data["logprobs"])
         if data.get("rounds") is None:
-            return cls(tokens)
+            return cls(tokens, None, logprobs)
         rounds = tuple(
             RecordedRound(
                 int(entry["start"]),
@@ -117,7 +137,7 @@ class Output:
         )
         if tuple(token for round in rounds for token in round.emitted) != tokens:
             raise ValueError("the emitted parts of the rounds do not add up to the output")
-        return cls(tokens, rounds)
+        return cls(tokens, rounds, logprobs)
 
 
 def _tokens(data: Any) -> Tokens:
@@ -129,7 +149,8 @@ def _tokens(data: Any) -> Tokens:
 class Engine(Protocol):
     """An engine under audit. `make(models)` builds one; it lives in a process of its own.
 
-    name and version say what was audited; `rule`s and lossy modes are declared in `modes()`.
+    name and version say what was audited; `rule`s and lossy modes are declared in `modes()`. An adapter is a subclass, and
+    overrides `metrics` and `components` if the engine offers them.
     """
 
     name: str
@@ -139,7 +160,21 @@ class Engine(Protocol):
         """Every way of running it that is audited, with `k` drafts per round; the first is speculation off."""
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
-        """One output per request, in the order of the requests. Raises Unsupported for a setting it cannot honour."""
+        """One output per request, in the order of the requests, which an engine that has batches runs together.
+
+        Raises Unsupported, naming the setting, for one that it cannot honour.
+        """
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """The engine's own counts of its speculation in `mode` since it started, or None if it reports none.
+
+        Names: rounds, drafts (rounds with a draft), draft_tokens, accepted, emitted, accepted_per_position.0, .1 ...
+        """
+        return None
+
+    def components(self) -> Sequence[Component]:
+        """Its parts that can be audited alone: verifiers, mask builders, tree readers, caches, drafters."""
+        return ()
 
     def close(self) -> None:
         """Release what it holds."""

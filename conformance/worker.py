@@ -1,7 +1,8 @@
 """The engine's side of an audit: a process that holds one engine and answers the judge over a pipe.
 
-Messages are JSON. The judge asks `{"do": "describe" | "generate" | "close", ...}`; the worker answers with `{"engine": ...}`,
-with one `{"output": ...}` per request and then `{"done": true}`, or with `{"error": kind, "message": ...}`. Started as
+Messages (`conformance.wire`): the judge asks `{"do": "describe" | "generate" | "metrics" | "components" | "call" | "close", ...}`;
+the worker answers with `{"engine": ...}`, with one `{"output": ...}` per request and then `{"done": true}`, with `{"value": ...}`
+or `{"raised": message}`, or with `{"error": kind, "message": ...}`. Started as
 `python -m conformance.worker ADDRESS FACTORY MODELS`, with the pipe's key in the environment.
 """
 
@@ -16,7 +17,9 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from conformance.components import KINDS, kind_of
 from conformance.protocols import Engine, Mode, Models, Request, Unsupported
+from conformance.wire import receive, send
 
 KEY = "SPECREF_WORKER_KEY"
 
@@ -26,34 +29,79 @@ def main(address: str, factory: str, models: str) -> None:
     with Client(address, authkey=bytes.fromhex(os.environ.pop(KEY))) as pipe:
         try:
             engine = load_factory(factory)(Models(**{name: Path(folder) for name, folder in json.loads(models).items()}))
+            served = _Served(engine, pipe)
             while True:
-                asked = json.loads(pipe.recv_bytes())
+                asked = receive(pipe.recv_bytes)
                 if asked["do"] == "close":
                     engine.close()
                     return
-                _answer(engine, asked, pipe)
+                served.answer(asked)
         except EOFError:  # the judge has gone
             return
         except Exception as error:
-            _send(pipe, {"error": "crash", "message": describe(error)})
+            send(pipe, {"error": "crash", "message": describe(error)})
             raise
 
 
-def _answer(engine: Engine, asked: dict[str, Any], pipe: Connection) -> None:
-    try:
-        if asked["do"] == "describe":
-            modes = [dataclasses.asdict(mode) for mode in engine.modes(asked["k"])]
-            _send(pipe, {"engine": {"name": engine.name, "version": engine.version, "modes": modes}})
+class _Served:
+    """One engine, and the components and caches of it that the judge holds by number."""
+
+    def __init__(self, engine: Engine, pipe: Connection) -> None:
+        self.engine, self.pipe = engine, pipe
+        self.objects: dict[int, Any] = {}
+        self._made = 0
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        """Answer one question."""
+        try:
+            getattr(self, f"do_{asked['do']}")(asked)
+        except Unsupported as refusal:
+            send(self.pipe, {"error": "unsupported", "message": str(refusal)})
+
+    def do_describe(self, asked: dict[str, Any]) -> None:
+        """Name, version and modes."""
+        modes = [dataclasses.asdict(mode) for mode in self.engine.modes(asked["k"])]
+        send(self.pipe, {"engine": {"name": self.engine.name, "version": self.engine.version, "modes": modes}})
+
+    def do_generate(self, asked: dict[str, Any]) -> None:
+        """One output per request, each as soon as it is there."""
+        requests = [Request.from_json(entry) for entry in asked["requests"]]
+        for output in self.engine.generate(Mode(**asked["mode"]), requests):
+            send(self.pipe, {"output": output.to_json()})
+        send(self.pipe, {"done": True})
+
+    def do_metrics(self, asked: dict[str, Any]) -> None:
+        """The engine's own counts."""
+        counts = self.engine.metrics(Mode(**asked["mode"]))
+        send(self.pipe, {"value": None if counts is None else {name: float(value) for name, value in counts.items()}})
+
+    def do_components(self, asked: dict[str, Any]) -> None:
+        """What can be audited alone: kind, number and facts of each component."""
+        told = []
+        for component in self.engine.components():
+            kind = kind_of(component)
+            facts = {name: getattr(component, name) for name in KINDS[kind] if not callable(getattr(component, name))}
+            told.append({"kind": kind, "number": self._keep(component), "facts": facts})
+        send(self.pipe, {"value": told})
+
+    def do_call(self, asked: dict[str, Any]) -> None:
+        """Call a method of a component, or of a cache that it made. What it raises is an answer too."""
+        for number in asked["dropped"]:
+            self.objects.pop(number, None)
+        try:
+            found = getattr(self.objects[asked["number"]], asked["method"])
+            value = found(*asked["arguments"], **asked["named"]) if callable(found) else found
+        except Unsupported:
+            raise
+        except Exception as error:  # the judge decides what to make of it
+            send(self.pipe, {"raised": describe(error)})
             return
-        for output in engine.generate(Mode(**asked["mode"]), [Request.from_json(entry) for entry in asked["requests"]]):
-            _send(pipe, {"output": output.to_json()})
-        _send(pipe, {"done": True})
-    except Unsupported as refusal:
-        _send(pipe, {"error": "unsupported", "message": str(refusal)})
+        send(self.pipe, {"value": {"object": self._keep(value)} if asked["method"] == "make" else value})
 
-
-def _send(pipe: Connection, message: dict[str, Any]) -> None:
-    pipe.send_bytes(json.dumps(message).encode())
+    def _keep(self, value: object) -> int:
+        self._made += 1
+        self.objects[self._made] = value
+        return self._made
 
 
 def load_factory(factory: str) -> Any:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from conformance.protocols import Mode, Models, Output, RecordedRound, Request
+from conformance.protocols import Engine, Mode, Models, Output, RecordedRound, Request
 from conformance.scoring import LOOKUP
 from specref.chance import Chance, SampledChance
 from specref.generate import Drafter, GreedyDrafter, ModelDrafter, NoDrafter, generate
@@ -23,7 +23,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-class ReferenceEngine:
+class ReferenceEngine(Engine):
     """`specref.generate` over two language models, one request at a time. Also the base of the planted faults."""
 
     name = "specref"

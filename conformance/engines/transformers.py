@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 
-from conformance.protocols import Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
 from specref.models import TransformersModel
 from specref.processors import SamplingSettings
 
@@ -21,7 +21,7 @@ BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """One target and one draft model, through `generate`."""
 
     name = "transformers"

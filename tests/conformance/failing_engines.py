@@ -9,10 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from conformance.components import Component
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
+from conformance.engines.own_components import ReferenceChain, TokenCache
 from conformance.protocols import Mode, Models, Output, Request, Unsupported
 from specref.chance import Chance
+from specref.kv_cache import ContiguousCache
 
 
 class Healthy(ReferenceEngine):
@@ -106,6 +109,27 @@ def stops_within_a_message(models: Models) -> StopsWithinAMessage:
 
 def greedy_nonsense(models: Models) -> GreedyNonsense:
     return GreedyNonsense(*instance())
+
+
+class WithParts(Healthy):
+    """Offers parts that can be audited alone, and counts."""
+
+    def metrics(self, mode: Mode) -> dict[str, float]:
+        return {"accepted": 3}
+
+    def components(self) -> Sequence[Component]:
+        return (ReferenceChain("ratio"), Caches())
+
+
+class Caches:
+    name, trees, tolerance = "contiguous", True, 0.0
+
+    def make(self) -> TokenCache:
+        return TokenCache(ContiguousCache())
+
+
+def with_parts(models: Models) -> WithParts:
+    return WithParts(*instance())
 
 
 def fewer(models: Models) -> Fewer:

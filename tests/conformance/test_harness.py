@@ -3,10 +3,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from conformance.checks.kv import cache_finding, run, schedules
+from conformance.components import kind_of
+from conformance.engines.own_components import ReferenceChain
+from conformance.findings import Verdict
 from conformance.harness import EngineFailed, EngineProcess, check_modes
 from conformance.protocols import Mode, Models, Output, Request
+from conformance.remote import RemoteError
+from conformance.wire import receive
 from specref.processors import SamplingSettings
 
 HERE = "tests.conformance.failing_engines"
@@ -99,3 +106,41 @@ def test_rounds_that_do_not_add_up_are_refused() -> None:
     entry = {"start": 0, "drafted": [1], "accepted": 1, "emitted": [1], "rule": "ratio", "reported_accepted": None}
     with pytest.raises(ValueError, match="do not add up"):
         Output.from_json({"tokens": [1, 2], "rounds": [entry]})
+
+
+def test_components_answer_through_the_pipe_as_they_do_here() -> None:
+    rng = np.random.default_rng(0)
+    p, q, drafts = rng.dirichlet(np.ones(4), (5, 3)), rng.dirichlet(np.ones(4), (5, 2)), rng.integers(0, 4, (5, 2))
+    uniforms = rng.random((5, 3))
+    with process("with_parts") as engine:
+        assert engine.metrics(SPECULATING) == {"accepted": 3.0}
+        verifier, caches = engine.components()
+        assert (kind_of(verifier), kind_of(caches)) == ("verifier", "caches")
+        there = verifier.verify(p, q, drafts, uniforms=uniforms, seed=0)
+        here = ReferenceChain("ratio").verify(p, q, drafts, uniforms=uniforms, seed=0)
+        assert there.accepted.tolist() == here.accepted.tolist()
+        assert there.next_token.tolist() == here.next_token.tolist()
+        cache, other = caches.make(), caches.make()
+        cache.append([5, 6, 7])
+        cache.rollback(2)
+        other.append([5, 6])
+        assert cache.length == 2
+        assert cache.visible().tolist() == other.visible().tolist()
+        with pytest.raises(RemoteError, match="rollback"):
+            cache.rollback(9)
+        assert cache_finding("m", list(run(caches.make, schedules(0, 0)[1])), planned=1).verdict is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"7", b"{}", b'{"message": 1, "arrays": [{"dtype": "O", "shape": [1]}]}', b'{"message": 1, "arrays": [{"dtype": "f8"}]}'],
+)
+def test_what_is_no_message_is_refused(sent: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        receive(iter([sent, b"12345678"]).__next__)
+
+
+def test_an_array_that_would_fill_the_memory_is_refused() -> None:
+    head = json.dumps({"message": {"__array__": 0}, "arrays": [{"dtype": "<f8", "shape": [2**40]}]}).encode()
+    with pytest.raises(ValueError, match="is not taken"):
+        receive(iter([head]).__next__)
