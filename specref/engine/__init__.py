@@ -2,6 +2,7 @@
 
     models        models that see the past through cache entries only, so that a wrong cache gives a wrong output
     speculation   who drafts, how much, verified by which rule; the draft model and its own cache
+    grammar       what a grammar allows after the committed tokens and a path
     sampling      from scores to the law that a request asked for at one position
     request       what survives from round to round, and what can be seen of it
     memory        pages: prefix reuse, publishing, release
@@ -17,6 +18,7 @@ Read them in this order. Each part is a small class whose methods can be overrid
 from __future__ import annotations
 
 from specref.engine.engine import Engine
+from specref.engine.grammar import Grammar
 from specref.engine.metrics import Metrics
 from specref.engine.models import CachedModel, CachedTableModel, CachedTransformer
 from specref.engine.request import RequestState
@@ -28,6 +30,7 @@ __all__ = [
     "CachedTableModel",
     "CachedTransformer",
     "Engine",
+    "Grammar",
     "Metrics",
     "RequestState",
     "Speculation",

@@ -9,6 +9,7 @@ from itertools import chain
 
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
+from specref.engine.grammar import Grammar
 from specref.engine.memory import Memory
 from specref.engine.metrics import Metrics
 from specref.engine.models import CachedModel
@@ -71,11 +72,18 @@ class Engine:
         self.requests: dict[int, Request] = {}
         self._withdrawn: set[int] = set()
 
-    def submit(self, prompt: Sequence[int], settings: SamplingSettings, speculation: Speculation | None = None) -> int:
-        """A new request; its number. Everything that can be wrong with it is found here.
+    def submit(
+        self,
+        prompt: Sequence[int],
+        settings: SamplingSettings,
+        speculation: Speculation | None = None,
+        grammar: Grammar | None = None,
+    ) -> int:
+        """A new request; its number. Everything that can be wrong with it is found here. grammar: what its output must follow.
 
         Raises ValueError for an empty prompt, a token outside the vocabulary (in prompt or settings), more tokens than the
-        memory could ever hold, or a greedy rule at a temperature above 0, which it would ignore.
+        memory could ever hold, a greedy rule at a temperature above 0, which it would ignore, or a grammar over another
+        vocabulary or whose end would not end the output.
         """
         prompt, speculation = tuple(int(token) for token in prompt), speculation or self.speculation
         if not prompt:
@@ -87,6 +95,11 @@ class Engine:
                 raise ValueError(f"token {token} is outside the target's vocabulary of {self.model.vocabulary}")
         if speculation.rule in (chain_rules.greedy, tree_rules.greedy) and settings.temperature != 0:
             raise ValueError(f"the rule is greedy, the temperature {settings.temperature}; ask for 0 or take another rule")
+        if grammar is not None and (grammar.vocabulary, grammar.eos in settings.eos) != (self.model.vocabulary, True):
+            raise ValueError(
+                f"the grammar has {grammar.vocabulary} tokens and ends with {grammar.eos}; the target has "
+                f"{self.model.vocabulary} tokens, and the request's eos is {settings.eos}: both must agree"
+            )
         self.memory.check_fits(len(prompt) + settings.max_tokens + speculation.nodes)
         number = len(self.requests)
         request = Request(
@@ -99,7 +112,10 @@ class Engine:
             processors,
             settings.stops(),
             self.metrics_type(),
+            grammar.matcher() if grammar is not None else None,
         )
+        if request.matcher is not None:
+            request.proposer.constrain(request.matcher)
         self.requests[number] = request
         self.scheduler.waiting.append(request)
         return number

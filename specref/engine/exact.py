@@ -1,8 +1,8 @@
 """The exact law of one request's output, all branches taken, through everything that the engine does.
 
 The engine is a state of its own: before each round it is copied, once per branch. Two branches are merged only if every
-request's tokens, caches and drafts' caches are the same in both, so a cache that remembers what it should have forgotten
-keeps them apart.
+request's tokens, grammar state, caches and drafts' caches are the same in both, so a cache that remembers what it should have
+forgotten keeps them apart.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ def law_of_output(engine: Engine, number: int) -> dict[Tokens, Fraction]:
 
 def _seen(engine: Engine) -> Hashable:
     return tuple(
-        (state.output, state.status, *(None if rows is None else rows.tobytes() for rows in (state.cache, state.draft_cache)))
+        (
+            state.output,
+            state.status,
+            state.matcher,
+            *(None if rows is None else rows.tobytes() for rows in (state.cache, state.draft_cache)),
+        )
         for state in map(engine.state, engine.requests)
     )
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from specref.chance import Chance
 from specref.draft import Draft
+from specref.engine.grammar import Matcher, MatcherState
 from specref.engine.metrics import Metrics
 from specref.engine.speculation import Proposer, Speculation
 from specref.generate import Round
@@ -39,7 +40,8 @@ class Request:
     """A request as the engine keeps it.
 
     number: order of arrival. cache: its entries, while it runs. read: how many committed tokens the engine believes are in the
-    cache; after a round all but the last one, which no model has read.
+    cache; after a round all but the last one, which no model has read. matcher: where the output stands in its grammar, if it
+    has one; like the output, it survives the loss of the cache.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Request:
     processors: tuple[Processor, ...]
     stops: Stops
     metrics: Metrics
+    matcher: Matcher | None = None
     output: Tokens = ()
     status: Status = "waiting"
     cache: PagedCache | None = None
@@ -88,6 +91,7 @@ class RequestState:
 
     reason: why the output ended, None while it goes on. cache `[n, *entry_shape]`: its entries, None while it holds no memory.
     draft_cache: those of its proposer, None if it keeps none. rounds: what each round did. logprobs: one per token of `output`.
+    matcher: where it stands in its grammar, None if it has none.
     """
 
     number: int
@@ -102,6 +106,7 @@ class RequestState:
     steps: tuple[Step, ...]
     logprobs: tuple[float, ...]
     metrics: Metrics
+    matcher: MatcherState | None
     error: Exception | None
 
     @property
@@ -130,5 +135,6 @@ class RequestState:
             tuple(request.steps),
             tuple(request.logprobs),
             request.metrics + Metrics(),
+            None if request.matcher is None else request.matcher.state,
             request.error,
         )

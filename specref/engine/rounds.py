@@ -3,8 +3,10 @@
 draft     begin_round, room, propose
 verify    read      one pass over the last committed token and the drafts; their entries go into the cache
           laws      each position with the history of its own path: penalties see drafted tokens
+          masks     and under a grammar with what that path allows
           rule      the path that is kept and the token after it
           emit      up to the first stop, wherever in the round it falls
+          follow    the grammar's matcher moves with what was emitted
           keep      the cache forgets what was not kept
           settle    so does the proposer; full pages of what is committed are published
           report    rounds, log-probabilities, metrics
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specref.draft import Draft
+from specref.engine.grammar import Allowed, masked
 from specref.engine.memory import Memory
 from specref.engine.models import CachedModel, Mask, read_text
 from specref.engine.request import Request, Step
@@ -72,6 +75,7 @@ class Rounds:
         emitted = self.emit(request, (*(tree.tokens[node] for node in path), verified.next_token))
         start = len(request.output)
         request.output += emitted
+        self.follow(request, draft, emitted)
         request.read = len(request.committed) - 1
         self.keep(request, draft, path[: len(emitted) - 1])  # of the emitted tokens, all but the last are in the cache
         self.settle(request)
@@ -97,9 +101,15 @@ class Rounds:
     def laws(self, request: Request, tree: TokenTree, scores: Sequence[Row]) -> list[Law]:
         """The target's laws `[N, V]`, each as if its path had been committed."""
         return [
-            processed(row, request.processors, request.prompt, self.history(request, tree.spells(node)))
-            for node, row in enumerate(scores)
+            processed(masked(row, mask), request.processors, request.prompt, self.history(request, tree.spells(node)))
+            for node, (row, mask) in enumerate(zip(scores, self.masks(request, tree)))
         ]
+
+    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
+        """What the request's grammar allows `[N, V]` after each node's own path; None where it says nothing."""
+        if request.matcher is None:
+            return [None] * len(tree)
+        return [request.matcher.allowed(tree.spells(node)) for node in range(len(tree))]
 
     def history(self, request: Request, drafted: Tokens) -> Tokens:
         """The output that penalties see after the `drafted` tokens."""
@@ -108,6 +118,11 @@ class Rounds:
     def emit(self, request: Request, tokens: Tokens) -> Tokens:
         """What is kept of a round's `tokens`: those up to the first that ends the output."""
         return request.stops.cut(request.output, tokens)
+
+    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
+        """The matcher takes in what the round emitted; of its draft it has kept nothing."""
+        if request.matcher is not None:
+            request.matcher.advance(emitted)
 
     def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
         """The cache keeps the root and the nodes of `path`."""

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from specref.chance import Chance
 from specref.draft import Draft
+from specref.engine.grammar import Matching, masked
 from specref.engine.models import CachedModel, read_text
 from specref.engine.sampling import processed
 from specref.generate import Drafter, NoDrafter
@@ -20,7 +21,7 @@ from specref.kv_cache import ContiguousCache, settle, unread
 from specref.kv_cache.base import Rows
 from specref.laws import Law
 from specref.models import Tokens
-from specref.processors import SamplingSettings
+from specref.processors import NothingLeft, SamplingSettings
 from specref.rules import Rule
 from specref.rules.chain import token_matching
 
@@ -30,6 +31,9 @@ class Proposer(Protocol):
 
     def propose(self, committed: Tokens, k: int, chance: Chance) -> Draft:
         """A chain of at most `k` tokens after `committed`, or a tree at most `k` deep whose root is its last token."""
+
+    def constrain(self, matcher: Matching) -> None:
+        """Called once, for a request with a grammar: drafts that do not fit are rejected, so it may ask what fits."""
 
     def settle(self, committed: Tokens) -> None:
         """A round is over, or was given up after drafting: forget what is not committed."""
@@ -88,6 +92,9 @@ class WithDrafter:
         """See `Proposer.propose`."""
         return self.drafter.draft(committed, k, chance)
 
+    def constrain(self, matcher: Matching) -> None:
+        """See `Proposer.constrain`: a drafter knows no grammar."""
+
     def settle(self, committed: Tokens) -> None:
         """See `Proposer.settle`."""
 
@@ -128,6 +135,7 @@ class DraftModel:
         self.model, self.prompt, self.processors = model, prompt, settings.processors()
         self.shape, self.replacement = shape, replacement
         self.cache = ContiguousCache(model.entry_shape, model.dtype)
+        self.matcher: Matching | None = None
 
     def propose(self, committed: Tokens, k: int, chance: Chance) -> Draft:
         """See `Proposer.propose`."""
@@ -139,6 +147,10 @@ class DraftModel:
         )
         self._keep(len(committed))
         return draft
+
+    def constrain(self, matcher: Matching) -> None:
+        """See `Proposer.constrain`."""
+        self.matcher = matcher
 
     def settle(self, committed: Tokens) -> None:
         """See `Proposer.settle`."""
@@ -160,8 +172,13 @@ class DraftModel:
         """Read the tokens `new`, with which `committed + drafted` ends; the law of what follows."""
         reading = read_text(self.model, self.cache.visible(), new)
         self.cache.append(reading.entries)
-        output = (committed + drafted)[len(self.prompt) :]
-        return processed(reading.scores[-1], self.processors, self.prompt, output)
+        output, row = (committed + drafted)[len(self.prompt) :], reading.scores[-1]
+        if self.matcher is not None:
+            try:
+                return processed(masked(row, self.matcher.allowed(drafted)), self.processors, self.prompt, output)
+            except NothingLeft:
+                pass  # nothing that the grammar allows has any weight here: draft what will be rejected
+        return processed(row, self.processors, self.prompt, output)
 
     def _after_chain(self, committed: Tokens, drafted: Tokens) -> Law:
         return self.law(committed, drafted, drafted[-1:] or self.unread(committed))
