@@ -1,8 +1,8 @@
 """The engine's side of an audit: a process that holds one engine and answers the judge over a pipe.
 
-Messages (`conformance.wire`): the judge asks `{"do": "describe" | "generate" | "metrics" | "components" | "call" | "close", ...}`;
-the worker answers with `{"engine": ...}`, with one `{"output": ...}` per request and then `{"done": true}`, with `{"value": ...}`
-or `{"raised": message}`, or with `{"error": kind, "message": ...}`. Started as
+Messages (`conformance.wire`): the judge asks `{"do": name, ...}` with a name of `_Served`'s methods, or "close". The worker
+answers with `{"engine": ...}`, with one `{"output": ...}` per request and then `{"done": true}`, with `{"value": ...}` or
+`{"raised": message}`, or with `{"error": kind, "message": ...}`. Started as
 `python -m conformance.worker ADDRESS FACTORY MODELS`, with the pipe's key in the environment.
 """
 

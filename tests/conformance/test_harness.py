@@ -126,7 +126,7 @@ def test_components_answer_through_the_pipe_as_they_do_here() -> None:
         other.append([5, 6])
         assert cache.length == 2
         assert cache.visible().tolist() == other.visible().tolist()
-        with pytest.raises(RemoteError, match="rollback"):
+        with pytest.raises(RemoteError, match="cannot roll back forward"):
             cache.rollback(9)
         assert cache_finding("m", list(run(caches.make, schedules(0, 0)[1])), planned=1).verdict is Verdict.CONFORMS
 
