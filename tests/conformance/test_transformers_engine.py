@@ -37,7 +37,8 @@ def with_opinions(folder: Path, of: str) -> Path:
 def test_defaults_that_a_model_brings_do_not_reach_the_audit(tmp_path: Path, temperature: float) -> None:
     plain = TransformersEngine(Models(pretrained.path("target"), pretrained.path("draft")))
     other = TransformersEngine(Models(with_opinions(tmp_path / "t", "target"), with_opinions(tmp_path / "d", "draft")))
-    settings = SamplingSettings(max_tokens=16, temperature=temperature, eos=(2,))
-    requests = [Request((1, *range(20, 26 + n)), settings, n) for n in range(3)]
-    for mode in plain.modes(3):
-        assert list(plain.generate(mode, requests)) == list(other.generate(mode, requests))
+    settings = SamplingSettings(max_tokens=12, temperature=temperature, eos=(2,))
+    requests = [Request((1, *range(20, 26 + n)), settings, n) for n in range(2)]
+    modes = {mode.name: mode for mode in plain.modes(3)}
+    for name in ("off", "assistant model", "prompt lookup", "early exit", "ensemble"):
+        assert list(plain.generate(modes[name], requests)) == list(other.generate(modes[name], requests))

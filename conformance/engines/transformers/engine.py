@@ -1,0 +1,151 @@
+"""transformers' `generate` as an engine under audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import transformers
+
+from conformance.components import Component
+from conformance.engines.transformers.modes import all_modes
+from conformance.engines.transformers.other_tokenizer import with_other_tokenizer
+from conformance.engines.transformers.settings import generation_config
+from conformance.engines.transformers.trace import Rounds
+from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from specref.models import TransformersModel
+
+BATCH = 32
+"""Requests per call with speculation off; assisted generation takes one at a time."""
+DRAFT_LENGTHS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+"""Settings that an assistant reads from its own generation configuration."""
+
+
+class TransformersEngine(Engine):
+    """One target and one draft model, through `generate`."""
+
+    name = "transformers"
+    version = transformers.__version__
+
+    def __init__(self, models: Models) -> None:
+        torch.set_num_threads(1)
+        transformers.logging.set_verbosity_error()
+        self._target = TransformersModel.load(models.target).model
+        self._draft = TransformersModel.load(models.draft).model
+        for model in (self._target, self._draft):
+            # `generate` fills what a request leaves open from the model's own defaults: a repetition penalty, say.
+            model.generation_config = transformers.GenerationConfig()
+        self._folder = models.target
+        self._tokenizer: Any = None
+        self._tokenizer_read = False
+        self._others: dict[bool, tuple[Any, Any]] = {}
+        self._prepared: tuple[str, bool] | None = None
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        """See `Engine.modes`."""
+        return all_modes(k, int(self._target.config.get_text_config().num_hidden_layers))
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """See `Engine.generate`."""
+        size = 1 if mode.speculates else BATCH
+        for first in range(0, len(requests), size):
+            yield from self._batch(mode, requests[first : first + size])
+
+    def components(self) -> Sequence[Component]:
+        """See `Engine.components`."""
+        from conformance.engines.transformers.components import all_components
+
+        return all_components()
+
+    def _batch(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """Requests that share settings, padded on the left; the first one's seed starts the engine's generator."""
+        settings = requests[0].settings
+        if any(request.settings != settings for request in requests):
+            raise Unsupported("transformers takes one set of sampling settings per batch")
+        width = max(len(request.prompt) for request in requests)
+        pad = self._target.config.get_text_config().pad_token_id or 0
+        ids = torch.tensor([[pad] * (width - len(request.prompt)) + list(request.prompt) for request in requests])
+        mask = torch.tensor([[0] * (width - len(request.prompt)) + [1] * len(request.prompt) for request in requests])
+        tokenizer = self.tokenizer if settings.stop_sequences else None
+        config = generation_config(mode, settings, tokenizer, pad)
+        named = self._assistance(mode, sampled=settings.temperature > 0)
+        if tokenizer is not None:
+            named["tokenizer"] = tokenizer
+        rounds = Rounds(mode.rule) if mode.speculates else None
+        torch.manual_seed(requests[0].seed)
+        try:
+            with torch.inference_mode(), rounds.of(self._target) if rounds else nullcontext():
+                out = self._target.generate(ids, attention_mask=mask, generation_config=config, **named)
+        except ValueError as refusal:
+            if mode.options.get("cache") == "quantized" and mode.speculates:  # it cannot be cropped, and the engine says so
+                raise Unsupported(f"cache='quantized' with speculation: {refusal}") from refusal
+            raise
+        scores = self._target.compute_transition_scores(out.sequences, out.scores, normalize_logits=True).tolist()
+        for row, logprobs in zip(out.sequences[:, width:].tolist(), scores):
+            # A batch pads the rows that ended early. Assisted generation has one row, which is taken as it comes.
+            tokens = tuple(row) if mode.speculates else settings.stops().cut((), tuple(row))
+            kept = tuple(logprobs) if mode.speculates else tuple(logprobs[: len(tokens)])
+            yield Output(tokens, tuple(rounds.found) if rounds else None, kept)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The target's tokenizer, or None if its folder has none."""
+        if not self._tokenizer_read:
+            self._tokenizer_read = True
+            try:
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(self._folder))
+            except (OSError, ValueError):
+                self._tokenizer = None
+        return self._tokenizer
+
+    def _assistance(self, mode: Mode, sampled: bool) -> dict[str, Any]:
+        """The arguments of `generate` that bring the drafts. Raises Unsupported for what these models do not have."""
+        asked = mode.speculation
+        self._check_models(asked)
+        if "assistant_early_exit" in asked:
+            self._prepare(self._target, mode, sampled)
+            return {}
+        if "assistant_tokenizer" in asked:
+            model, tokenizer = self._other(sampled)
+            self._prepare(model, mode, sampled)
+            return {"assistant_model": model, "tokenizer": self.tokenizer, "assistant_tokenizer": tokenizer}
+        if {"assistant_model", "single_position", "speculation_type"} & set(asked):
+            self._prepare(self._draft, mode, sampled)
+            return {"assistant_model": self._draft}
+        return {}
+
+    def _prepare(self, assistant: Any, mode: Mode, sampled: bool) -> None:
+        """Set the drafter's lengths once for a mode: a schedule may change them from request to request."""
+        if self._prepared != (mode.name, sampled):
+            lengths = {"num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.0, **mode.speculation}
+            for name in DRAFT_LENGTHS:
+                if name in lengths:
+                    setattr(assistant.generation_config, name, lengths[name])
+            self._prepared = (mode.name, sampled)
+
+    def _other(self, sampled: bool) -> tuple[Any, Any]:
+        """The draft model behind another tokenizer. Sampling prunes its head for good, so greedy requests have their own."""
+        if self.tokenizer is None:
+            raise Unsupported("assistant_tokenizer: the target's folder has no tokenizer")
+        if sampled not in self._others:
+            self._others[sampled] = with_other_tokenizer(self._draft, self.tokenizer)
+        return self._others[sampled]
+
+    def _check_models(self, asked: dict[str, Any]) -> None:
+        target, draft = type(self._target).__name__, type(self._draft).__name__
+        if "use_mtp" in asked and getattr(self._target.config.get_text_config(), "num_mtp_layers", None) is None:
+            raise Unsupported(f"use_mtp: the target, a {target}, has no layers for multi-token prediction")
+        if "single_position" in asked and not draft.startswith(("Gemma4Assistant", "Gemma4UnifiedAssistant")):
+            raise Unsupported(f"single_position: it takes a Gemma 4 assistant, and the draft is a {draft}")
+        if "speculation_type" in asked and not hasattr(self._draft.config, "block_size"):
+            raise Unsupported(f"speculation_type='dflash': it takes a block drafter, and the draft is a {draft}")
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+
+
+def make(models: Models) -> TransformersEngine:
+    """transformers over two local models."""
+    return TransformersEngine(models)

@@ -1,0 +1,94 @@
+"""The ways of running `generate` that are audited: every kind of speculation, and caches in pairs with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.protocols import Mode
+
+ORDER = (
+    "logit_bias",
+    "repetition_penalty",
+    "bad_words",
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",  # transformers has neither of these two, so that their place says nothing
+    "frequency_penalty",
+)
+"""transformers' own order of processors (`GenerationMixin._get_logits_processor`)."""
+
+PROMISES = dict.fromkeys(
+    ("LOGPROB-1", "LOGPROB-2"),
+    "https://huggingface.co/docs/transformers/main_classes/text_generation"
+    "#transformers.GenerationMixin.compute_transition_scores",
+)
+"""What the documentation promises. It shows seeds in examples, but promises nothing of them."""
+
+ENSEMBLE = 0.5
+"""The weight of the target in the mode that is lossy on purpose."""
+CONFIDENCE = 0.4
+"""The confidence below which an assistant stops drafting (the library's own default)."""
+
+
+def all_modes(k: int, layers: int) -> Sequence[Mode]:
+    """Every mode, speculation off first. layers: of the target; early exit leaves after half of them."""
+    model = {"assistant_model": True, "num_assistant_tokens": k}
+    constant = {**model, "num_assistant_tokens_schedule": "constant"}
+    lookup = {"prompt_lookup_num_tokens": k}
+    early = {"assistant_early_exit": max(1, layers // 2), "num_assistant_tokens": k}
+    static, quantized = {"cache": "static"}, {"cache": "quantized"}
+    return (
+        Mode("off", rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
+        _drafts("assistant model", constant),
+        _drafts("assistant model, heuristic", {**model, "num_assistant_tokens_schedule": "heuristic"}),
+        _drafts("assistant model, confidence", {**constant, "assistant_confidence_threshold": CONFIDENCE}),
+        _lookup("prompt lookup", lookup),
+        _drafts("early exit", early, draft_law=""),
+        _drafts("other tokenizer", {"assistant_tokenizer": True, "num_assistant_tokens": k}, draft_law=""),
+        _drafts("multi-token prediction", {"use_mtp": True}, draft_law=""),
+        _drafts("single position", {"single_position": True, "num_assistant_tokens": k}, draft_law=""),
+        _drafts("dflash", {"speculation_type": "dflash"}, draft_law=""),
+        _drafts(
+            "ensemble",
+            {**constant, "assistant_ensemble_weight": ENSEMBLE},
+            rule="undeclared",
+            ensemble=ENSEMBLE,
+            lossy=f"drafted places follow {ENSEMBLE} p + {1 - ENSEMBLE} q (assistant_ensemble_weight), the others p",
+        ),
+        Mode("off, static cache", options=static, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
+        _drafts("assistant model, static cache", constant, options=static),
+        _lookup("prompt lookup, static cache", lookup, options=static),
+        _drafts("early exit, static cache", early, draft_law="", options=static),
+        Mode(
+            "off, quantized cache",
+            options=quantized,
+            rule="target",
+            order=ORDER,
+            lossy="keys and values are kept in 8-bit floats",
+        ),
+        _drafts(
+            "assistant model, quantized cache", constant, options=quantized, lossy="keys and values are kept in 8-bit floats"
+        ),
+    )
+
+
+def _drafts(name: str, speculation: dict[str, Any], rule: str = "ratio", draft_law: str = "draft model", **more: Any) -> Mode:
+    return Mode(
+        name,
+        speculation,
+        rule,
+        draft_law,
+        exposes_rounds=True,
+        order=ORDER,
+        promises=PROMISES,
+        logprobs="processed",
+        **more,
+    )
+
+
+def _lookup(name: str, speculation: dict[str, Any], **more: Any) -> Mode:
+    return _drafts(name, speculation, "token_matching", "n-gram", **more)
