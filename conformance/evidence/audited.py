@@ -1,0 +1,44 @@
+"""An audit whose evidence is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from conformance.audit import Silent, Watcher, _Audit
+from conformance.evidence.recording import Evidence, Unkept
+from conformance.findings import EngineReport
+from conformance.harness import Runner
+from conformance.levels import AuditSettings
+from conformance.protocols import Mode
+from conformance.statistics import Ledger
+from conformance.subject import Subject
+
+
+@dataclass
+class _KeptAudit(_Audit):
+    evidence: Evidence = field(default_factory=Unkept)
+    ledgers: dict[bool, Ledger] = field(default_factory=dict)
+
+    def _ledgers(self, modes: Sequence[Mode]) -> dict[bool, Ledger]:
+        self.ledgers = super()._ledgers(modes)
+        self.evidence.seal(self.ledgers)
+        return self.ledgers
+
+
+def audit_kept(
+    name: str,
+    make_runner: Callable[[], Runner],
+    subject: Subject,
+    settings: AuditSettings,
+    *,
+    evidence: Evidence,
+    lanes: int = 1,
+    watcher: Watcher | None = None,
+) -> EngineReport:
+    """`audit_engine`, with everything that the engine answers kept in `evidence`."""
+    runner = lambda: evidence.recording(make_runner())  # noqa: E731
+    audit = _KeptAudit(name, runner, subject, settings, watcher or Silent(), evidence=evidence)
+    report = audit.run(lanes)
+    evidence.finish(audit.ledgers)
+    return report

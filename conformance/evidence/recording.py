@@ -1,0 +1,215 @@
+"""Evidence kept while an audit runs: what was asked before is answered from the folder, the rest is stored, then judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Protocol
+
+from conformance.components import Component
+from conformance.evidence.files import EvidenceProblem, read_sealed, write_sealed
+from conformance.evidence.plan import FILE, plan_of, read_plan, refuse_changes
+from conformance.evidence.store import Chunk, Store, WriterLock, key_of
+from conformance.harness import EngineFailed, EngineInfo, Runner
+from conformance.levels import AuditSettings
+from conformance.protocols import Mode, Output, Request
+from conformance.statistics import Ledger
+from conformance.subject import Subject
+
+ENVIRONMENT, LEDGER, SAID = "environment.json", "ledger.json", "said.json"
+
+
+class Evidence(Protocol):
+    """What an audit does with its evidence."""
+
+    def recording(self, runner: Runner) -> Runner:
+        """The runner, with what it answers kept."""
+
+    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """The plan is complete, and nothing was sampled yet. ledgers: of speculation (True) and of the control (False)."""
+
+    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """The audit has ended."""
+
+
+class Unkept:
+    """Keeps nothing."""
+
+    def recording(self, runner: Runner) -> Runner:
+        """See `Evidence.recording`."""
+        return runner
+
+    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """See `Evidence.seal`."""
+
+    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """See `Evidence.finish`."""
+
+
+class Kept:
+    """Keeps the evidence of one audit of one engine in a folder, and resumes what lies there.
+
+    environment: versions that a reader needs. Raises EvidenceProblem if another process writes there, if the plan is another
+    one than was sealed (`seal`), if a stored chunk is damaged, or if it cannot be written; nothing stored is ever changed.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, settings: AuditSettings, subject: Subject, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder, self._name, self._settings, self._subject = folder, name, settings, subject
+        self._environment = dict(environment or {})
+        self._writer = WriterLock(folder)
+        self._store, self._lock = Store(folder), Lock()
+        self._info: EngineInfo | None = None
+        self._places: dict[str, Path] = {}
+        self._chunks: dict[str, list[Chunk]] = {}
+        self._sizes: dict[str, dict[int, int]] = {}
+        self._asked: Counter[str] = Counter()
+        self._said: dict[str, dict[str, Any]] = {}
+        self._problem: EvidenceProblem | None = None
+        self.replayed: set[str] = set()
+        """Modes of which some answers came from the folder."""
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        self._writer.release()
+
+    def recording(self, runner: Runner) -> Runner:
+        """See `Evidence.recording`."""
+        return _Recording(runner, self)
+
+    def described(self, info: EngineInfo) -> None:
+        """The engine has said what it is."""
+        self._info = info
+
+    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """See `Evidence.seal`."""
+        assert self._info is not None, "an engine is described before its plan is sealed"
+        plan = plan_of(self._name, self._info, self._settings, self._subject, ledgers)
+        if (self.folder / FILE).exists():
+            refuse_changes(read_plan(self.folder)[0], plan)
+        elif (self.folder / "samples").exists():
+            raise EvidenceProblem(
+                f"the evidence folder {self.folder.name!r} holds samples but no {FILE}: put it back, or begin in a new folder"
+            )
+        else:
+            write_sealed(self.folder / FILE, plan)
+        self._note_start()
+        self._said = read_sealed(self.folder / SAID)[0] if (self.folder / SAID).exists() else {}
+        for number, mode in enumerate(self._info.modes):
+            self._places[mode.name], self._sizes[mode.name] = self._store.mode_folder(number, mode), {}
+            for chunk in self._store.chunks(self._places[mode.name]):
+                self._sizes[mode.name][chunk.number] = len(chunk.lines())  # damage is found now, before the engine works
+                self._chunks.setdefault(chunk.key, []).append(chunk)
+
+    def _note_start(self) -> None:
+        path = self.folder / ENVIRONMENT
+        before = read_sealed(path)[0] if path.exists() else []
+        started = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "versions": self._environment}
+        write_sealed(path, [*before, started])
+
+    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+        """See `Evidence.finish`."""
+        named = {"speculation" if speculating else "control": ledger.state() for speculating, ledger in sorted(ledgers.items())}
+        write_sealed(self.folder / LEDGER, named)
+
+    def asked(self, mode: Mode, requests: Sequence[Request]) -> tuple[str, Chunk | None]:
+        """The key of these requests, and the chunk that answers them, if it was stored. Asked again, they are another."""
+        key = key_of(mode, requests)
+        with self._lock:
+            if self._problem is not None:
+                raise self._problem
+            place = self._asked[key]
+            self._asked[key] += 1
+            stored = self._chunks.get(key, [])
+            return key, stored[place] if place < len(stored) else None
+
+    def keep(self, key: str, mode: Mode, requests: Sequence[Request], outputs: Sequence[Output]) -> None:
+        """Store a chunk."""
+        with self._lock:
+            sizes = self._sizes[mode.name]
+            number = next(n for n in range(len(sizes) + 1) if n not in sizes)  # a chunk that was deleted leaves its place free
+            first = sum(size for n, size in sizes.items() if n < number)
+            try:
+                self._store.append(self._places[mode.name], key, number, first, mode, requests, outputs)
+            except EvidenceProblem as problem:
+                self._problem = problem  # the other lanes stop too
+                raise
+            sizes[number] = len(requests)
+
+    def say(self, mode: Mode, what: str, value: Any) -> None:
+        """Store something else that the engine said about a mode."""
+        with self._lock:
+            self._said.setdefault(mode.name, {})[what] = value
+            write_sealed(self.folder / SAID, self._said)
+
+    def said(self, mode: Mode, what: str) -> Any:
+        """What `say` stored, or None."""
+        return self._said.get(mode.name, {}).get(what)
+
+
+class _Recording:
+    """A runner whose answers are kept."""
+
+    def __init__(self, runner: Runner, evidence: Kept) -> None:
+        self._runner, self._evidence = runner, evidence
+
+    def describe(self, k: int) -> EngineInfo:
+        """See `Runner.describe`."""
+        info = self._runner.describe(k)
+        self._evidence.described(info)
+        return info
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """See `Runner.generate`."""
+        key, chunk = self._evidence.asked(mode, requests)
+        if chunk is not None:
+            self._evidence.replayed.add(mode.name)
+            yield from outputs_of(chunk, len(requests))
+            return
+        outputs: list[Output] = []
+        try:
+            for output in self._runner.generate(mode, requests):
+                yield from outputs[-1:]  # one is held back, so that the last is given only once all are stored
+                outputs.append(output)
+        except EngineFailed as failed:
+            self._evidence.say(mode, f"failed {key}", {"kind": failed.kind, "message": str(failed)})
+            raise
+        if len(outputs) == len(requests):
+            self._evidence.keep(key, mode, requests, outputs)
+        yield from outputs[-1:]
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Runner.metrics`. None if the engine did not see all of this mode: it counts from its own start."""
+        found = self._evidence.said(mode, "metrics")
+        if found is None and mode.name not in self._evidence.replayed:
+            found = self._runner.metrics(mode)
+            if found is not None:
+                self._evidence.say(mode, "metrics", dict(found))
+        return None if found is None else {str(name): float(value) for name, value in found.items()}
+
+    def components(self) -> Sequence[Component]:
+        """See `Runner.components`."""
+        return self._runner.components()
+
+    def close(self) -> None:
+        """See `Runner.close`."""
+        self._runner.close()
+
+
+def outputs_of(chunk: Chunk, number: int) -> list[Output]:
+    """The stored outputs of `number` requests. Raises EvidenceProblem."""
+    lines = chunk.lines()
+    if len(lines) != number:
+        raise EvidenceProblem(f"{chunk.path.name} holds {len(lines)} samples where {number} were asked: put back a copy of it")
+    return [line.the_output() for line in lines]

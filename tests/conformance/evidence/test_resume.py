@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.controls import instance
+from conformance.evidence import files
+from conformance.evidence.audited import audit_kept
+from conformance.evidence.recording import Kept
+from conformance.evidence.rejudge import judge_evidence, read_ledgers
+from conformance.findings import EngineReport, Verdict
+from conformance.harness import EngineFailed, InProcess
+from conformance.protocols import Mode
+from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, slowly, subject
+
+
+class Killed(BaseException):
+    """What happens in this process in place of SIGKILL."""
+
+
+class Trap:
+    """Ends everything at a given step: an answer, a file brought to the disk, a file moved to its place."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        for name in ("fsync", "replace", "unlink"):
+            patch.setattr(files.os, name, self.around(getattr(os, name)))
+
+    def around(self, function: object) -> object:
+        def counted(*arguments: object) -> object:
+            self.step()
+            return function(*arguments)  # type: ignore[operator]
+
+        return counted
+
+    def step(self) -> None:
+        if self.left == 0:  # whatever still runs is ended at its next step too
+            raise Killed
+        self.left -= 1
+
+
+class Trapped(Small):
+    trap: Trap
+
+    def before(self, mode: Mode) -> None:
+        self.trap.step()
+
+
+@pytest.mark.parametrize(("lanes", "repeat"), [(1, 0), (1, 1), (1, 2), (2, 0)])
+def test_an_audit_killed_five_times_ends_as_if_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: EngineReport, lanes: int, repeat: int
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    rng = random.Random(seed)
+    engine = Trapped(*instance())
+    with monkeypatch.context() as patch:
+        engine.trap = Trap(patch)
+        for _ in range(5):
+            engine.trap.left = rng.randrange(40)
+            with pytest.raises(Killed):
+                kept(tmp_path, engine, lanes=lanes)
+    report = kept(tmp_path, lanes=lanes)
+    assert comparable(report) == comparable(undisturbed), f"killed at the points of seed {seed}"
+    assert not list(tmp_path.rglob("*.tmp"))
+    again = judge_evidence(tmp_path, subject())
+    assert comparable(again) == comparable(report)
+    assert any("resumed" in note for note in again.notes)
+
+
+def test_real_sigkills_lose_nothing(tmp_path: Path, undisturbed: EngineReport) -> None:
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.conformance.evidence.audits"])
+    for _ in range(3):
+        before = len(chunks(tmp_path))
+        wanted = before + random.SystemRandom().randrange(2, 8)
+        victim = processes.Process(target=slowly, args=(tmp_path,))
+        victim.start()
+        deadline = time.monotonic() + 240
+        while len(chunks(tmp_path)) < wanted and victim.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stored = {path: path.read_bytes() for path in chunks(tmp_path)}
+        victim.kill()
+        victim.join()
+        assert victim.exitcode == -signal.SIGKILL
+        assert len(stored) > before
+        assert {path: path.read_bytes() for path in stored} == stored
+    assert comparable(kept(tmp_path)) == comparable(undisturbed)
+
+
+def test_a_finished_audit_asks_the_engine_nothing_and_keeps_its_ledgers(tmp_path: Path) -> None:
+    first = kept(tmp_path)
+    stored = {path: path.read_bytes() for path in chunks(tmp_path)}
+
+    class Unasked(Small):
+        def before(self, mode: Mode) -> None:
+            raise AssertionError("it was asked")
+
+    assert comparable(kept(tmp_path, Unasked(*instance()))) == comparable(first)
+    assert {path: path.read_bytes() for path in chunks(tmp_path)} == stored
+    ledgers = read_ledgers(tmp_path)
+    assert ledgers[True].look().log10_e == first.log10_evidence
+    assert set(ledgers) == {True, False}
+
+
+def test_an_interrupted_audit_can_be_judged_so_far(tmp_path: Path) -> None:
+    class Stops(Small):
+        answers = 0
+
+        def before(self, mode: Mode) -> None:
+            self.answers += 1
+            if self.answers > 30:
+                raise Killed
+
+    with pytest.raises(Killed):
+        kept(tmp_path, Stops(*instance()))
+    report = judge_evidence(tmp_path, subject())
+    verdicts = {(one.requirement, one.mode): one.verdict for one in report.findings}
+    assert verdicts["LAW-1", "off"] is Verdict.CONFORMS
+    assert verdicts["LAW-1", "draft model, ratio"] is Verdict.INCONCLUSIVE
+    assert Verdict.ERROR not in verdicts.values()
+
+
+def test_what_an_engine_failed_at_is_told_again_and_tried_again(tmp_path: Path, undisturbed: EngineReport) -> None:
+    class Fails(InProcess):
+        def generate(self, mode, requests):  # type: ignore[no-untyped-def]
+            if mode.speculates and requests[0].settings.temperature == 0:
+                raise EngineFailed("crash", "OSError: /home/me/models/tiny/config.json")
+            return super().generate(mode, requests)
+
+    with Kept(tmp_path, "small", SETTINGS, subject()) as evidence:
+        failed = audit_kept("small", lambda: Fails(Small(*instance())), subject(), SETTINGS, evidence=evidence)
+    assert Verdict.ERROR in [one.verdict for one in failed.findings]
+    again = judge_evidence(tmp_path, subject())
+    assert comparable(again) == comparable(failed)
+    assert "/home" not in (tmp_path / "said.json").read_text()
+    assert comparable(kept(tmp_path)) == comparable(undisturbed)
