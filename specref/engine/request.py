@@ -12,7 +12,7 @@ from typing import Literal
 
 from specref.chance import Chance
 from specref.draft import Draft
-from specref.engine.grammar import Matcher, MatcherState
+from specref.engine.grammar import Grammar, Matcher, MatcherState
 from specref.engine.metrics import Metrics
 from specref.engine.speculation import Proposer, Speculation
 from specref.generate import Round
@@ -91,7 +91,7 @@ class RequestState:
 
     reason: why the output ended, None while it goes on. cache `[n, *entry_shape]`: its entries, None while it holds no memory.
     draft_cache: those of its proposer, None if it keeps none. rounds: what each round did. logprobs: one per token of `output`.
-    matcher: where it stands in its grammar, None if it has none.
+    matcher: where it stands in its grammar; both None if it has none.
     """
 
     number: int
@@ -106,6 +106,7 @@ class RequestState:
     steps: tuple[Step, ...]
     logprobs: tuple[float, ...]
     metrics: Metrics
+    grammar: Grammar | None
     matcher: MatcherState | None
     error: Exception | None
 
@@ -135,6 +136,7 @@ class RequestState:
             tuple(request.steps),
             tuple(request.logprobs),
             request.metrics + Metrics(),
+            None if request.matcher is None else request.matcher.grammar,
             None if request.matcher is None else request.matcher.state,
             request.error,
         )

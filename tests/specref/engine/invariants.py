@@ -14,6 +14,7 @@ import numpy as np
 
 from specref.chance import SampledChance
 from specref.engine import CachedModel, Engine, RequestState
+from specref.engine.grammar import MatcherState
 from specref.engine.models import no_entries, read_text
 from specref.generate import Round
 from specref.kv_cache.base import Rows
@@ -43,6 +44,7 @@ def check(state: RequestState, since: int) -> None:
     if len(state.rounds) > since:
         cache_is_complete(state)
     draft_cache_is_fresh(state)
+    matcher_is_fresh(state)
     rounds_add_up(state)
     stops_are_kept(state)
     for index in range(since, len(state.rounds)):
@@ -79,6 +81,15 @@ def draft_cache_is_fresh(state: RequestState) -> None:
         raise Broken(f"the draft's cache holds\n{rows}\nafter {state.committed}; a fresh prefill\n{expected}")
 
 
+def matcher_is_fresh(state: RequestState) -> None:
+    """The matcher has taken in the output, and allows what a fresh one allows after it."""
+    if state.grammar is None:
+        return
+    mask = state.grammar.allowed(state.output)
+    expected = MatcherState(state.output, () if mask is None else tuple(np.flatnonzero(mask).tolist()))
+    expect("the grammar's matcher", state.matcher, expected)
+
+
 def rounds_add_up(state: RequestState) -> None:
     output: Tokens = ()
     for done in state.rounds:
@@ -100,7 +111,8 @@ def stops_are_kept(state: RequestState) -> None:
 def laws_are_the_targets(state: RequestState, index: int) -> None:
     """p at every position of a round: settings applied to the target with the history of that position."""
     step = state.steps[index]
-    model, before = processed(TABLE, state.prompt, state.settings), state.prompt + state.output[: step.round.start]
+    model = processed(TABLE, state.prompt, state.settings, state.grammar)
+    before = state.prompt + state.output[: step.round.start]
     if step.draft.tree is None:
         paths: Sequence[Tokens] = [step.draft.tokens[:i] for i in range(len(step.draft.tokens) + 1)]
     else:
@@ -117,7 +129,8 @@ def draft_laws_are_the_small_models(state: RequestState, index: int) -> None:
     if not step.draft.tokens or step.draft.tree is not None or state.draft_cache is None:
         return
     assert state.settings.seed is not None
-    model, before = processed(SMALL_TABLE, state.prompt, state.settings), state.prompt + state.output[: step.round.start]
+    model = processed(SMALL_TABLE, state.prompt, state.settings, state.grammar)
+    before = state.prompt + state.output[: step.round.start]
     chance = SampledChance(state.settings.seed)
     chance.begin_round(step.round.start)
     for i, (token, q) in enumerate(zip(step.draft.tokens, step.draft.laws, strict=True)):
@@ -166,7 +179,7 @@ def output_is_plain(state: RequestState) -> None:
     """Token matching writes what plain sampling with this seed writes; temperature 0 what plain greedy decoding writes."""
     greedy = state.settings.temperature == 0
     if greedy or state.speculation.rule.__name__ == "token_matching":
-        expected = plain_output(state.prompt, state.settings, greedy)
+        expected = plain_output(state.prompt, state.settings, greedy, state.grammar)
         expect("the output so far, against plain decoding", state.output, expected[: len(state.output)])
         if state.status == "finished":
             expect("the whole output", state.output, expected)

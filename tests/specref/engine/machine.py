@@ -10,21 +10,21 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from specref.engine import Engine, RequestState, Speculation
+from specref.engine import Engine, Grammar, RequestState, Speculation
 from specref.models import Tokens
 from specref.processors import SamplingSettings
 
 from .invariants import books_balance, check, published_pages_hold_what_their_names_say, same_as_alone
-from .subjects import EOS, GREEDY, SPECULATIONS, TARGET, VOCABULARY
+from .subjects import EOS, GREEDY, SPECULATIONS, TARGET, VOCABULARY, WORDS
 
 LONGEST_PROMPT, MOST_TOKENS, MOST_NODES = 10, 16, 5
 TOKENS = st.integers(0, VOCABULARY - 1)
 
 
 @st.composite
-def sampling(draw: Callable[..., Any], greedy: bool) -> SamplingSettings:
+def sampling(draw: Callable[..., Any], greedy: bool, grammar: Grammar | None) -> SamplingSettings:
     most = draw(st.sampled_from([MOST_TOKENS, 12, 9, 5, 2, 1]))
-    eos = draw(st.sampled_from([(), (), (EOS,), (EOS, 0)]))
+    eos = draw(st.sampled_from([(), (), (EOS,), (EOS, 0)] if grammar is None else [(EOS,), (EOS, 0)]))
     return SamplingSettings(
         max_tokens=most,
         temperature=0 if greedy else draw(st.sampled_from([1.0, 0.7, 2.0, 0])),
@@ -32,7 +32,7 @@ def sampling(draw: Callable[..., Any], greedy: bool) -> SamplingSettings:
         presence_penalty=draw(st.sampled_from([0.0, 1.5])),
         frequency_penalty=draw(st.sampled_from([0.0, 0.8])),
         logit_bias=draw(st.sampled_from([{}, {1: 1.0}])),
-        min_tokens=draw(st.integers(0, most)) if eos else 0,
+        min_tokens=draw(st.integers(0, most)) if eos and grammar is None else 0,
         eos=eos,
         stop_sequences=draw(st.sampled_from([(), (), ((1, 2),), ((0, 0), (2, 1))])),
         seed=draw(st.integers(0, 9)),
@@ -40,10 +40,12 @@ def sampling(draw: Callable[..., Any], greedy: bool) -> SamplingSettings:
 
 
 @cache
-def alone(engine_type: type[Engine], prompt: Tokens, asked: SamplingSettings, speculation: Speculation) -> RequestState:
+def alone(
+    engine_type: type[Engine], prompt: Tokens, asked: SamplingSettings, speculation: Speculation, grammar: Grammar | None
+) -> RequestState:
     """The request in an engine of its own, with all the memory and chunk that it could want."""
     engine = engine_type(TARGET, chunk=LONGEST_PROMPT)
-    number = engine.submit(prompt, asked, speculation)
+    number = engine.submit(prompt, asked, speculation, grammar)
     engine.run()
     return engine.state(number)
 
@@ -88,8 +90,9 @@ class Schedules(RuleBasedStateMachine):
         more = data.draw(st.lists(TOKENS, min_size=1, max_size=7), label="new text")
         known = data.draw(st.sampled_from([(), *self.texts.values()]), label="known text")
         prompt = (*known[: data.draw(st.integers(0, len(known)), label="of it")], *more)[:LONGEST_PROMPT]
-        asked = data.draw(sampling(name in GREEDY), label="settings")
-        number = self.engine.submit(prompt, asked, self.speculations[name])
+        grammar = data.draw(st.sampled_from([None, None, None, WORDS]), label="grammar")
+        asked = data.draw(sampling(name in GREEDY, grammar), label="settings")
+        number = self.engine.submit(prompt, asked, self.speculations[name], grammar)
         self.checked[number], self.texts[number] = 0, prompt
 
     @precondition(lambda self: self.living())
@@ -119,7 +122,7 @@ class Schedules(RuleBasedStateMachine):
             self.texts[number] = state.committed
             check(state, since=self.checked[number])
             self.checked[number] = len(state.rounds)
-            same_as_alone(state, alone(self.engine_type, state.prompt, state.settings, state.speculation))
+            same_as_alone(state, alone(self.engine_type, state.prompt, state.settings, state.speculation, state.grammar))
         self.check_memory()
         self.sound = True
 

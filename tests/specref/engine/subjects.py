@@ -9,7 +9,8 @@ import numpy as np
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
 from specref.drafters.prompt_lookup import PromptLookup
-from specref.engine import PLAIN, CachedTableModel, Speculation, by_drafter
+from specref.engine import PLAIN, CachedTableModel, Grammar, Speculation, by_drafter
+from specref.engine.grammar import Constrained
 from specref.engine.speculation import DraftModel
 from specref.generate import GreedyDrafter, NoDrafter, generate
 from specref.models import TableModel, Tokens
@@ -22,6 +23,8 @@ EOS = 3
 TABLE = TableModel(VOCABULARY, "target", exact=False)
 SMALL_TABLE = TableModel(VOCABULARY, "small", "near", target=TABLE, exact=False)
 TARGET, SMALL = CachedTableModel(TABLE), CachedTableModel(SMALL_TABLE)
+WORDS = Grammar.over_bytes('start: ("a" ("b" | "c") | "b" "a")+', [b"a", b"b", b"c", b""], EOS)
+"""After a the text goes on with b or c, after b with a; after an even number of tokens it may end."""
 SHAPE = (-1, 0, 0, 1, 1, 2)  # two siblings, the first with two children and the second with one
 
 
@@ -68,14 +71,15 @@ GREEDY = ("greedy, drawn", "greedy tree")
 """Rules for temperature 0 alone."""
 
 
-def processed(table: TableModel, prompt: Tokens, settings: SamplingSettings) -> Processed:
-    return Processed(table, settings.processors(), len(prompt))
+def processed(table: TableModel, prompt: Tokens, settings: SamplingSettings, grammar: Grammar | None) -> Processed:
+    mask = () if grammar is None else (Constrained(grammar),)
+    return Processed(table, (*mask, *settings.processors()), len(prompt))
 
 
 @cache
-def plain_output(prompt: Tokens, settings: SamplingSettings, greedy: bool) -> Tokens:
+def plain_output(prompt: Tokens, settings: SamplingSettings, greedy: bool, grammar: Grammar | None = None) -> Tokens:
     """What the target alone writes, without an engine and without speculation."""
     assert settings.seed is not None
-    model, rule = processed(TABLE, prompt, settings), chain.greedy if greedy else chain.token_matching
+    model, rule = processed(TABLE, prompt, settings, grammar), chain.greedy if greedy else chain.token_matching
     chance = SampledChance(settings.seed)
     return generate(model, NoDrafter(), rule, prompt, k=1, stops=settings.stops(), chance=chance).tokens

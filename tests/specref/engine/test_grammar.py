@@ -27,11 +27,11 @@ from specref.processors import Processed, SamplingSettings
 from specref.rules import Verified, block, chain, tree
 from specref.rules.chain import ratio
 
+from .subjects import WORDS
+
 A, B, C, END = 0, 1, 2, 3
 TEXTS = [b"a", b"b", b"c", b""]
 PROMPT = (C, A)
-WORDS = Grammar.over_bytes('start: ("a" ("b" | "c") | "b" "a")+', TEXTS, END)
-"""After a the text goes on with b or c, after b with a; after an even number of tokens it may end."""
 SHAPE = (-1, 0, 0, 1, 2)
 
 
