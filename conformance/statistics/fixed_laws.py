@@ -86,4 +86,5 @@ class FixedLaws:
             with np.errstate(divide="ignore", invalid="ignore"):
                 scores.append(np.where(self.p > 0, self.q / self.p, -1.0))  # p = 0 carries no mass: last
             scores.append(self.q)
+            scores.append(scores[0] + np.where(self.p > self.q, len(self.p), 0))
         return scores

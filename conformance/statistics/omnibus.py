@@ -1,8 +1,8 @@
 """The omnibus: an e-process for faults that nobody foresaw.
 
-Four projections of each token: its PIT in the orders of token id, p, q/p and q. Under a correct engine each is uniform
-whatever the token's law, so counts add over contexts. On each the omnibus bets with a Polya tree and with tail bets
-(`tree`), and takes the mean of all.
+Five projections of each token: its PIT in the orders of token id, p, q/p, q, and token id with the residual's support first.
+Under a correct engine each is uniform whatever the token's law, so counts add over contexts. On each the omnibus bets with a
+Polya tree and with tail bets (`tree`), and takes the mean of all.
 """
 
 from __future__ import annotations

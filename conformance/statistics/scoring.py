@@ -59,7 +59,7 @@ def score(
         part = slice(start, min(start + step, n))
         tokens, rows = block.tokens[part], Rows(block.p[part], q[part])
         log_bets[part] = bank.log_bets(rows, tokens, deflate)
-        values[:, part] = pit(rows, tokens, uniforms[: len(ORDERS), part], has_q)
+        values[:, part] = pit(rows, tokens, uniforms[:orders, part])
         if segment_pit is not None:
             segment_pit[:, part] = _segment_pit(rows, tokens, block.segment[part], uniforms[len(ORDERS) :, part])  # type: ignore[index]
         expected += np.ones(len(tokens)) @ rows.p
@@ -78,5 +78,5 @@ def _segment_pit(rows: Rows, tokens: Ints, segment: Ints, uniforms: Floats) -> F
         chosen = np.flatnonzero((segment == code) & (of_token > 0) & (mass[:, 0] > 1e-12))
         if len(chosen):
             laws = Rows(part[chosen] / mass[chosen], rows.q[chosen])
-            out[:, chosen] = pit(laws, tokens[chosen], uniforms[:, chosen])[:READ]
+            out[:, chosen] = pit(laws, tokens[chosen], uniforms[:READ, chosen])
     return out

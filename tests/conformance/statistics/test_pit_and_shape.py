@@ -33,8 +33,8 @@ def test_token_intervals_tile_the_unit_interval(laws):
     V = p.shape[1]
     rows = Rows(np.repeat(p, V, axis=0), np.repeat(q, V, axis=0))
     tokens = np.tile(np.arange(V), len(p))
-    low = pit(rows, tokens, np.zeros((4, len(tokens))))
-    high = pit(rows, tokens, np.full((4, len(tokens)), 1.0))
+    low = pit(rows, tokens, np.zeros((len(ORDERS), len(tokens))))
+    high = pit(rows, tokens, np.full((len(ORDERS), len(tokens)), 1.0))
     for order, row in product(range(len(ORDERS)), range(len(p))):
         part = slice(row * V, (row + 1) * V)
         positive = p[row] > 0
@@ -47,9 +47,9 @@ def test_token_intervals_tile_the_unit_interval(laws):
 def test_pit_of_a_varied_stream_is_uniform():
     p, q = random_laws(200_000, 8, 3, zeros=0.2)
     rng = np.random.default_rng(1)
-    values = pit(Rows(p, q), draw(p, rng), rng.random((4, len(p))))
+    values = pit(Rows(p, q), draw(p, rng), rng.random((len(ORDERS), len(p))))
     counts = np.stack([np.bincount((row * 16).astype(int), minlength=16) for row in values])
-    # 64 cells, each within 6 standard deviations: a false alarm once in 1e7 runs
+    # 80 cells, each within 6 standard deviations: a false alarm once in 1e7 runs
     assert np.abs(counts / len(p) - 1 / 16).max() < 6 * np.sqrt(1 / 16 / len(p))
 
 
@@ -66,7 +66,7 @@ def test_counts_spread_over_the_interval_of_their_token():
 def test_spread_of_counts_and_pit_of_tokens_agree_where_nothing_is_random():
     p = np.full(8, 1 / 8)
     tokens = np.array([0, 0, 3, 7, 7, 7])
-    stream = pit(Rows(np.tile(p, (6, 1)), np.tile(p, (6, 1))), tokens, np.full((4, 6), 0.5))[0]
+    stream = pit(Rows(np.tile(p, (6, 1)), np.tile(p, (6, 1))), tokens, np.full((2, 6), 0.5))[0]
     spread = Spread(-np.arange(8.0), p, np.linspace(0, 1, 9))
     counts = spread(np.bincount(tokens, minlength=8), np.random.default_rng(0))
     np.testing.assert_array_equal(np.bincount((stream * 8).astype(int), minlength=8), counts)
