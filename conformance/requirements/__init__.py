@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from conformance.requirements.behaviour import BEHAVIOUR
 from conformance.requirements.company import COMPANY
+from conformance.requirements.grammar import GRAMMAR
 from conformance.requirements.kinds import Requirement, When
 from conformance.requirements.law import LAW
 from conformance.requirements.state import STATE
 
 __all__ = ["BY_ID", "REQUIREMENTS", "Requirement", "When", "catalogue"]
 
-REQUIREMENTS = (*LAW, *STATE, *BEHAVIOUR, *COMPANY)
+REQUIREMENTS = (*LAW, *STATE, *BEHAVIOUR, *COMPANY, *GRAMMAR)
 
 BY_ID = {requirement.id: requirement for requirement in REQUIREMENTS}
 
