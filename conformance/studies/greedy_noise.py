@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.special import rel_entr
+from scipy.stats import norm
 
 from conformance.statistics.evidence import Floats
-from conformance.statistics.greedy import GAPS, earlier, first_gaps, paired_greedy
+from conformance.statistics.greedy import GAPS, NULL_SHARE, earlier, first_gaps, paired_greedy
 from conformance.studies.null_streams import short
 from conformance.studies.report import table, write
 
@@ -57,9 +59,30 @@ def greedy_arm(model: str, prompts: int, chances: int, wrong: float, rng: np.ran
     return first_gaps(emitted, np.arange(n) // PROMPT_TOKENS, prompts)
 
 
+def paired_limit(model: str, wrong: float, rng: np.random.Generator) -> float:
+    """Tokens per arm that any paired test needs which lets speculation double the flips: Stein's limit, at the best gap.
+
+    A test that asks which arm has a gap above c sees the arm with wrong tokens first with probability
+    theta = (a + b) / (2 a + b), where flips come at a rate a and wrong tokens at a rate b; what it must rule out is 2/3.
+    """
+    scales = NOISE_MODELS[model](400_000, rng)
+    gaps = rng.exponential(1.0, len(scales)) * np.where(rng.random(len(scales)) < 0.5, 1.2, 5.0)
+    flips = norm.sf(gaps / (np.sqrt(2) * scales))
+    limits = []
+    for gap in GAPS:
+        a, b = float(flips[gaps > gap].sum()) / len(gaps), wrong * float(np.exp(-gap / 3.0))
+        theta = (a + b) / (2 * a + b)
+        if theta > NULL_SHARE:
+            information = float(rel_entr([theta, 1 - theta], [NULL_SHARE, 1 - NULL_SHARE]).sum())
+            limits.append(-np.log(ALPHA) / ((2 * a + b) * information))
+    return min(limits, default=np.inf)
+
+
 @dataclass(frozen=True)
 class GreedyRow:
-    """GREEDY under one noise model: alarms of correct engines, and tokens per arm that wrong tokens at 1e-3 need."""
+    """GREEDY under one noise model: alarms of correct engines, and tokens per arm that wrong tokens at 1e-3 need (with the
+    limit of any paired test).
+    """
 
     model: str
     runs: int
@@ -67,6 +90,7 @@ class GreedyRow:
     doubled_alarms: int
     largest: float
     found: float
+    limit: float
 
 
 def greedy_row(model: str, runs: int, tokens: int, rng: np.random.Generator) -> GreedyRow:
@@ -86,7 +110,8 @@ def greedy_row(model: str, runs: int, tokens: int, rng: np.random.Generator) -> 
         needed.append(account.units * PROMPT_TOKENS if account.log_e >= -np.log(ALPHA) else np.inf)
     alarms = [int((np.array(log_e) >= -np.log(ALPHA)).sum()) for log_e in values.values()]
     largest = max(max(log_e) for log_e in values.values())
-    return GreedyRow(model, runs, alarms[0], alarms[1], largest, float(np.median(needed)))
+    limit = paired_limit(model, 1e-3, rng)
+    return GreedyRow(model, runs, alarms[0], alarms[1], largest, float(np.median(needed)), limit)
 
 
 def greedy_rows(runs: int, tokens: int, seed: int, say: Callable[[str], None]) -> list[GreedyRow]:
@@ -109,15 +134,28 @@ def main() -> None:
     runs, tokens = (200, 1_000_000) if given.long else (10, 100_000)
     rows = greedy_rows(runs, tokens, seed, lambda line: print(line, flush=True))
     shown = table(
-        ["noise on logits", "runs", "alarms, equal noise", "alarms, twice the flips", "largest ln e", "wrong tokens found"],
-        [(g.model, g.runs, g.alarms, g.doubled_alarms, f"{g.largest:.1f}", short(g.found)) for g in rows],
+        [
+            "noise on logits",
+            "runs",
+            "alarms, equal noise",
+            "alarms, twice the flips",
+            "largest ln e",
+            "wrong tokens found",
+            "limit",
+        ],
+        [
+            (g.model, g.runs, g.alarms, g.doubled_alarms, f"{g.largest:.1f}", short(g.found), short(round(g.limit, -3)))
+            for g in rows
+        ],
     )
     command = "python -m conformance.studies.greedy_noise" + " --long" * given.long + f" --seed {seed}"
     told = (
         f"Pairs of prompts of {PROMPT_TOKENS} tokens, {tokens:,} tokens per arm and run, alarm at e >= 1e6 (ln e >= 13.8): "
-        f"which arm is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last column: "
-        "median tokens per arm until wrong tokens at a rate of 1e-3 are found. Lognormal scales with s = 1.5 by themselves put "
-        "a token more than 2 below the top into every seventh prompt: only the largest gap tells wrong tokens apart there."
+        f"which arm is first to emit a token more than {', '.join(f'{gap:g}' for gap in GAPS)} below the top? Last "
+        "columns: median tokens per arm until wrong tokens at a rate of 1e-3 are found, and what any paired test needs that "
+        "lets speculation double the flips (Stein's limit at the best gap). Lognormal scales with s = 1.5 by themselves put a "
+        "token more than 2 below the top into every seventh prompt: there only the largest gap tells wrong tokens apart, and "
+        "200,000 tokens are out of reach for any such test."
     )
     path = given.folder / "greedy_noise.md"
     write(path, "GREEDY in low precision", command, [told, shown])
