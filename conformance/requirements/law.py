@@ -46,6 +46,41 @@ LAW = (
         reports=("ohdearquant/lattice 243", "ggml-org/llama.cpp 4484", "huggingface/transformers 39421"),
     ),
     Requirement(
+        "GREEDY-2",
+        "GREEDY",
+        "In bfloat16 and float16, where no margin convicts a single token, speculation at most doubles the odds of a token far "
+        "below the target's top.",
+        "Greedy verification as in Stern et al. 1811.03115, section 3; the paired test of conformance.statistics.greedy",
+        "conformance.checks.greedy",
+        When.ALWAYS,
+        "quick",
+        kills=("one token in a hundred wrong",),
+        reports=("huggingface/transformers 39421",),
+    ),
+    Requirement(
+        "GREEDY-3",
+        "GREEDY",
+        "A row of logits computed inside a verification window equals the same row computed alone, within the numerical "
+        "margin.",
+        "Leviathan et al. 2211.17192, algorithm 1: the target is run on all prefixes in parallel",
+        "conformance.checks.greedy",
+        When.ALWAYS,
+        "quick",
+        kills=("a window's rows off by one", "a window's last row does not see the draft before it"),
+        reports=("ggml-org/llama.cpp 4484",),
+    ),
+    Requirement(
+        "GREEDY-4",
+        "GREEDY",
+        "At temperature 0 the output is the same whoever drafts, but for near-ties within the numerical margin.",
+        "Leviathan et al. 2211.17192, appendix A.1, for every q, at temperature 0",
+        "conformance.checks.greedy",
+        When.ALWAYS,
+        "smoke",
+        kills=("first draft token unverified", "the bonus of the row before"),
+        reports=("ohdearquant/lattice 243", "huggingface/transformers 39421"),
+    ),
+    Requirement(
         "LAW-3",
         "LAW",
         "Handed p, q and drafts of the judge's making, a verification function emits tokens that are jointly what the "
