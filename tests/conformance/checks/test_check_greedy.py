@@ -162,7 +162,7 @@ def test_wrong_tokens_in_low_precision_are_killed(name: str) -> None:
 
 @pytest.mark.parametrize("noise", [0.05, 0.1, 0.15])
 def test_noise_in_low_precision_is_lawful_even_where_windows_add_some(noise: float) -> None:
-    """A tenth more noise makes less than twice the flips. (Four tenths more make up to eight times as many, and may be called.)"""
+    """A tenth more noise makes less than twice the flips. (Four tenths more make four times as many, and may be called.)"""
     finding = paired_greedy_finding("m", arm(noise * 1.1, 0, SEED), arm(noise, 0, SEED + 1), 300)
     assert finding.verdict is Verdict.CONFORMS, finding.summary
     assert finding.detects.startswith("wrong tokens at a rate of 0.0")
