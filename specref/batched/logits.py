@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specref.batched.drafts import Drafts, VerifiedRows
-from specref.batched.laws import accepts, picks, residual
+from specref.batched.laws import accepts, picks
 from specref.batched.status import BAD_DRAFT, BAD_TARGET
 
 
@@ -29,34 +29,43 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
     """
     tokens, status = drafts.checked_tokens(target, u, draft)
     B, k = tokens.shape
+    accepted = torch.zeros_like(drafts.count)
     rows = torch.arange(B, device=tokens.device)  # those that have accepted i tokens
-    ended, last_p, last_q = [], [], []  # the rows that end with i tokens, and the laws there
+    ended, weights = [], []  # rows that are refused their token i, and what p - q leaves there to draw from
     for i in range(k):
         p, q = _laws(target, rows, i), _laws(draft, rows, i)
-        x, number, meant = (table[:, i].index_select(0, rows) for table in (tokens, u, drafts.meant))
-        kept = accepts(p.gather(1, x[:, None])[:, 0], q.gather(1, x[:, None])[:, 0], number) & meant
-        going, over = kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]
-        ended.append(rows.index_select(0, over))
-        last_p.append(p.index_select(0, over))
-        last_q.append(q.index_select(0, over))
-        rows = rows.index_select(0, going)
-    ended.append(rows)
-    last_p.append(_laws(target, rows, k))
-    last_q.append(torch.zeros_like(last_p[k]))
-
-    p, q, row = torch.cat(last_p), torch.cat(last_q), torch.cat(ended)
-    sizes = torch.tensor([len(rows) for rows in ended], device=row.device)
-    count = torch.arange(k + 1, device=row.device).repeat_interleave(sizes)
-    bonus = (count == drafts.count[row]).nonzero()[:, 0]
-    q.index_fill_(0, bonus, 0.0)  # behind the last draft nothing is subtracted
-    # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and such a row always ends there.
-    status[row] |= p[:, 0].isnan() * BAD_TARGET | q[:, 0].isnan() * BAD_DRAFT
-    accepted, next_token = torch.empty_like(count), torch.empty_like(count)
-    accepted[row], next_token[row] = count, picks(residual(p, q), u[row, -1])
+        x, number, meant = (table.index_select(0, rows) for table in (tokens[:, i : i + 1], u[:, i], drafts.meant[:, i]))
+        kept = accepts(p.gather(1, x)[:, 0], q.gather(1, x)[:, 0], number) & meant
+        refused = (~kept & meant).nonzero()[:, 0]
+        ended.append(rows.index_select(0, refused))
+        weights.append(p.index_select(0, refused).sub_(q.index_select(0, refused)).clamp_(min=0))
+        rows = rows.index_select(0, kept.nonzero()[:, 0])
+        accepted.index_fill_(0, rows, i + 1)
+    # All the others have come to the end of their drafts, where nothing is subtracted.
+    bonus = (accepted == drafts.count).nonzero()[:, 0]
+    row = torch.cat([*ended, bonus])
+    left = torch.cat([*weights, _laws(target, bonus, accepted[bonus])])
+    nothing = ~(left.amax(dim=-1) > 0)
+    if bool(nothing.any()):
+        left[nothing] = _plain(target, draft, row[nothing], accepted, drafts.count, status)
+    next_token = torch.empty_like(accepted)
+    next_token[row] = picks(left, u[:, -1].index_select(0, row))
     return VerifiedRows.of(accepted, next_token, status)
 
 
-def _laws(logits: Tensor, rows: Tensor, i: int) -> Tensor:
+def _plain(target: Tensor, draft: Tensor, rows: Tensor, accepted: Tensor, count: Tensor, status: Tensor) -> Tensor:
+    """The target's law `[n, V]` where `rows [n]` ended, for residuals that are empty, or NaN: then `status [B]` is told why.
+
+    A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
+    """
+    law = _laws(target, rows, accepted[rows])
+    status[rows] |= law[:, 0].isnan() * BAD_TARGET
+    refused = rows[accepted[rows] < count[rows]]
+    status[refused] |= _laws(draft, refused, accepted[refused])[:, 0].isnan() * BAD_DRAFT
+    return law
+
+
+def _laws(logits: Tensor, rows: Tensor, i: int | Tensor) -> Tensor:
     """The softmax of `logits [B, n, V]` at position i of these rows."""
     B, n, V = logits.shape
     return logits.reshape(B * n, V).index_select(0, rows * n + i).softmax(dim=-1)

@@ -45,9 +45,9 @@ def require_good(status: Tensor) -> None:
     Traceback (most recent call last):
     specref.batched.status.BadRows: 1 of 3 rows cannot be verified: row 1: a drafted token is outside the vocabulary
     """
-    bad = {row: code for row, code in enumerate(status.tolist()) if code}
-    if not bad:
+    if not bool(status.any()):
         return
+    bad = {row: code for row, code in enumerate(status.tolist()) if code}
     shown = [f"row {row}: {reasons(code)}" for row, code in list(bad.items())[:5]]
     more = [f"and {len(bad) - 5} more"] if len(bad) > 5 else []
     raise BadRows(f"{len(bad)} of {len(status)} rows cannot be verified: " + "; ".join(shown + more), tuple(bad))
