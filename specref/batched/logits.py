@@ -14,6 +14,7 @@ from specref.batched.laws import accepts, picks
 from specref.batched.status import BAD_DRAFT, BAD_TARGET
 
 
+@torch.no_grad()
 def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) -> VerifiedRows:
     """Speculative sampling from the logits of the target `[B, k+1, V]` and of the draft `[B, k, V]`, after every processor.
 
@@ -29,43 +30,41 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
     """
     tokens, status = drafts.checked_tokens(target, u, draft)
     B, k = tokens.shape
+    room = target.new_empty(3, B, target.shape[-1])  # the same memory at every position is in the cache already
+    weights = target.new_empty(B, target.shape[-1])  # to draw from, in the order in which rows end
     accepted = torch.zeros_like(drafts.count)
     rows = torch.arange(B, device=tokens.device)  # those that have accepted i tokens
-    ended, weights = [], []  # rows that are refused their token i, and what p - q leaves there to draw from
+    ended, n = [], 0  # rows refused their token i, and how many so far
     for i in range(k):
-        p, q = _laws(target, rows, i), _laws(draft, rows, i)
+        p, q = _laws(target, rows, i, room[0], room[1]), _laws(draft, rows, i, room[0], room[2])
         x, number, meant = (table.index_select(0, rows) for table in (tokens[:, i : i + 1], u[:, i], drafts.meant[:, i]))
         kept = accepts(p.gather(1, x)[:, 0], q.gather(1, x)[:, 0], number) & meant
         refused = (~kept & meant).nonzero()[:, 0]
         ended.append(rows.index_select(0, refused))
-        weights.append(p.index_select(0, refused).sub_(q.index_select(0, refused)).clamp_(min=0))
+        left = torch.index_select(p, 0, refused, out=weights[n : n + len(refused)])
+        left.sub_(q.index_select(0, refused)).clamp_(min=0)
+        n += len(refused)
         rows = rows.index_select(0, kept.nonzero()[:, 0])
         accepted.index_fill_(0, rows, i + 1)
     # All the others have come to the end of their drafts, where nothing is subtracted.
     bonus = (accepted == drafts.count).nonzero()[:, 0]
+    _laws(target, bonus, accepted[bonus], room[0], weights[n:])
     row = torch.cat([*ended, bonus])
-    left = torch.cat([*weights, _laws(target, bonus, accepted[bonus])])
-    nothing = ~(left.amax(dim=-1) > 0)
-    if bool(nothing.any()):
-        left[nothing] = _plain(target, draft, row[nothing], accepted, drafts.count, status)
+    nothing = ~(weights.amax(dim=-1) > 0)
+    if bool(nothing.any()):  # an empty residual, or NaN: p itself
+        at = row[nothing]
+        weights[nothing] = _laws(target, at, accepted[at], room[0], room[1])
+        # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
+        status[at] |= weights[nothing, 0].isnan() * BAD_TARGET
+        at = at[accepted[at] < drafts.count[at]]
+        status[at] |= _laws(draft, at, accepted[at], room[0], room[2])[:, 0].isnan() * BAD_DRAFT
     next_token = torch.empty_like(accepted)
-    next_token[row] = picks(left, u[:, -1].index_select(0, row))
+    next_token[row] = picks(weights, u[:, -1].index_select(0, row))
     return VerifiedRows.of(accepted, next_token, status)
 
 
-def _plain(target: Tensor, draft: Tensor, rows: Tensor, accepted: Tensor, count: Tensor, status: Tensor) -> Tensor:
-    """The target's law `[n, V]` where `rows [n]` ended, for residuals that are empty, or NaN: then `status [B]` is told why.
-
-    A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
-    """
-    law = _laws(target, rows, accepted[rows])
-    status[rows] |= law[:, 0].isnan() * BAD_TARGET
-    refused = rows[accepted[rows] < count[rows]]
-    status[refused] |= _laws(draft, refused, accepted[refused])[:, 0].isnan() * BAD_DRAFT
-    return law
-
-
-def _laws(logits: Tensor, rows: Tensor, i: int | Tensor) -> Tensor:
-    """The softmax of `logits [B, n, V]` at position i of these rows."""
+def _laws(logits: Tensor, rows: Tensor, i: int | Tensor, copied: Tensor, laws: Tensor) -> Tensor:
+    """The softmax of `logits [B, n, V]` at position i of these rows, written to `laws [B, V]` by way of `copied [B, V]`."""
     B, n, V = logits.shape
-    return logits.reshape(B * n, V).index_select(0, rows * n + i).softmax(dim=-1)
+    torch.index_select(logits.reshape(B * n, V), 0, rows * n + i, out=copied[: len(rows)])
+    return torch.softmax(copied[: len(rows)], dim=-1, out=laws[: len(rows)])

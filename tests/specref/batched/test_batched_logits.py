@@ -55,6 +55,12 @@ def test_nothing_above_minus_infinity_and_bad_ids() -> None:
     assert ratio_from_logits(target, draft, drafts, u).status.tolist() == [BAD_TARGET, 0, BAD_ID]
 
 
+def test_logits_of_a_model_in_training_are_decided_too() -> None:
+    target, draft, drafts, u = certain(2)
+    plain = ratio_from_logits(target, draft, drafts, u)
+    assert ratio_from_logits(target.requires_grad_(), draft.requires_grad_(), drafts, u).rows() == plain.rows()
+
+
 def test_wrong_shapes_raise() -> None:
     target, draft, drafts, u = certain(2)
     with pytest.raises(ValueError, match="the draft's laws must be"):
