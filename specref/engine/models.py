@@ -107,30 +107,28 @@ class CachedTableModel:
 
     def read(self, past: Rows, tokens: Tokens, positions: Tokens, mask: Mask) -> Reading:
         """See `CachedModel.read`."""
-        before = [(int(token), int(position), int(number)) for token, position, number in past]
-        entries: list[tuple[int, int, int]] = []
+        known, last = self.understood(past), int(past[-1, 2]) if len(past) else 0  # once for all new tokens
+        entries = np.empty((len(tokens), 3), self.dtype)
         scores: list[Row] = []
         for i, (token, position) in enumerate(zip(tokens, positions)):
-            seen = before + [entry for j, entry in enumerate(entries) if mask[i, j]]
-            entries.append((token, position, _number(seen[-1][2] if seen else 0, token, position)))
-            law = self.table.next_law(self.understood([*seen, entries[-1]]))
+            seen = entries[:i][mask[i, :i]]
+            entries[i] = token, position, _number(int(seen[-1, 2]) if len(seen) else last, token, position)
+            law = self.table.next_law(known + self.understood(np.vstack([seen, entries[i]]), len(past), last))
             with np.errstate(divide="ignore"):
                 scores.append(law if law.dtype == object else np.log(law))
-        return Reading(np.array(entries, self.dtype).reshape(-1, 3), scores)
+        return Reading(entries, scores)
 
-    def understood(self, entries: Rows | Sequence[tuple[int, int, int]]) -> Tokens:
-        """The context that these entries `[n, 3]` spell."""
-        tokens: list[int] = []
-        number_before = 0
-        for place, entry in enumerate(entries):
-            token, position, number = (int(part) for part in entry)
-            fits = position == place and number == _number(number_before, token, position)
-            tokens.append(token if fits else (token + 1) % self.vocabulary)
-            number_before = number
-        return tuple(tokens)
+    def understood(self, entries: Rows, place: int = 0, before: int = 0) -> Tokens:
+        """The context that these entries `[n, 3]` spell. place: the first one's. before: the number of the entry before it."""
+        if not len(entries):
+            return ()
+        tokens, positions, numbers = entries.T.astype(np.uint64)  # which wrap around at 2^64, a multiple of 2^62
+        numbers_before = np.concatenate([np.array([before], np.uint64), numbers[:-1]])
+        fit = (positions == np.arange(place, place + len(tokens))) & (numbers == _number(numbers_before, tokens, positions))
+        return tuple(np.where(fit, tokens, (tokens + 1) % self.vocabulary).tolist())
 
 
-def _number(before: int, token: int, position: int) -> int:
+def _number(before: Any, token: Any, position: Any) -> Any:
     """A number below 2^62 for a token at a position after an entry; another token, position or entry gives another number."""
     return (before * 6364136223846793005 + (token + 2) * 1442695040888963407 + position * 2862933555777941757 + 1) % 2**62
 
@@ -138,7 +136,7 @@ def _number(before: int, token: int, position: int) -> int:
 class CachedTransformer:
     """A causal language model of transformers whose keys and values are the engine's cache entries `[layers, 2, heads, width]`.
 
-    Copies them in and out at every pass: plain, not fast.
+    Copies them in and out at every pass, one request at a time: plain, not fast, and no bit of a row depends on its batch.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> sizes = dict(vocab_size=8, hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1)
