@@ -1,42 +1,57 @@
-"""The audit of one engine: every mode sampled and greedy, speculation off first, one ledger for all that speculates.
+"""The audit of one engine: LAW over all cases, greedy decoding, the other families, and the engine's parts; one report.
 
-Modes run side by side in `lanes` processes of the engine. Whatever an engine does ends in a report: a crash or a hang becomes
-the verdict "error" of what was not judged yet.
+Jobs run side by side in `lanes` processes of the engine. Whatever an engine does ends in a report: a crash or a hang becomes
+the verdict "error" of what was not judged yet in that mode, and the rest goes on.
 """
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from queue import SimpleQueue
+from functools import partial
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
-from conformance.checks.greedy import greedy_finding
-from conformance.checks.law import law_findings
-from conformance.checks.stop import stop_findings
+import numpy as np
+
+from conformance.asking import Asking
+from conformance.cases import Case, CasePlan, part, plan_cases
+from conformance.checks.accept import acceptance_finding
+from conformance.checks.draft import hostile_finding
+from conformance.checks.places import not_exposed, not_promised
+from conformance.component_audit import NONE, audit_components
+from conformance.environment import environment
+from conformance.families import GROUPS, STATISTICAL, control_of, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
+from conformance.greedy_audit import Continued, continue_greedily, greedy_of, has_margin, paired_of, self_draft_of
 from conformance.harness import EngineFailed, EngineInfo, Runner
+from conformance.lanes import Lanes
+from conformance.law_audit import findings_of_cases, sealed_ledgers
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request
-from conformance.sampling import NonsenseOutput, SampledMode, check_output, judged_part, request_seed
-from conformance.statistics import Ledger, ModePlan, Plan
+from conformance.sampled_case import SampledCase
+from conformance.sampling import NonsenseOutput
+from conformance.statistics import Ledger
 from conformance.statistics.evidence import WrongUse
+from conformance.stop_requests import ends_findings
 from conformance.subject import Subject
+from conformance.unfinished import Findings, mark_unfinished, not_speculations
 from specref.models import BadModel
-from specref.processors import SamplingSettings
+
+MOST_FAILURES = 3
+"""After this many crashes or hangs an engine is not started again."""
+SELF_DRAFT = -1
+"""Marks the engine whose draft is the target itself."""
 
 
 class Watcher(Protocol):
     """Is told how an audit goes on, for a progress display."""
 
     def begin(self, engine: str, total: int) -> None:
-        """An engine's audit begins; `total` tokens and prompts are planned."""
+        """An engine's audit begins; `total` tokens, prompts and parts are planned."""
 
     def advance(self, engine: str, amount: int, doing: str) -> None:
         """Some more were judged, in the mode that `doing` names."""
@@ -58,6 +73,15 @@ class Silent:
         """See `Watcher.end`."""
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A further pair of target and draft that an engine is audited with. name: tells it from the first."""
+
+    name: str
+    make_runner: Callable[[], Runner]
+    subject: Subject
+
+
 def audit_engine(
     name: str,
     make_runner: Callable[[], Runner],
@@ -66,10 +90,28 @@ def audit_engine(
     *,
     lanes: int = 1,
     watcher: Watcher | None = None,
+    others: Sequence[Pair] = (),
+    self_draft: Callable[[], Runner] | None = None,
 ) -> EngineReport:
-    """Audit one engine and report. make_runner starts one process of it (up to `lanes` are used at once)."""
-    audit = _Audit(name, make_runner, subject, settings, watcher or Silent())
+    """Audit one engine and report. make_runner starts one process of it (up to `lanes` are used at once).
+
+    others: further pairs of models, with which modes and settings are judged pairwise. self_draft: starts the engine with the
+    target in the draft's place.
+    """
+    audit = _Audit(name, make_runner, subject, settings, watcher or Silent(), others=others, self_draft=self_draft)
     return audit.run(lanes)
+
+
+@dataclass
+class _Job:
+    """Something to do with a running engine. reports: (requirement, name) of what it may leave unfinished."""
+
+    what: str
+    mode: Mode
+    do: Callable[[Runner], None]
+    size: int
+    reports: Sequence[tuple[str, str]] = ()
+    pair: int = 0
 
 
 @dataclass
@@ -79,173 +121,263 @@ class _Audit:
     subject: Subject
     settings: AuditSettings
     watcher: Watcher
-    findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
-    mode_reports: dict[str, ModeReport] = field(default_factory=dict)
-    beyond: dict[str, int] = field(default_factory=dict)
+    others: Sequence[Pair] = ()
+    self_draft: Callable[[], Runner] | None = None
+    plan: CasePlan = field(default_factory=lambda: CasePlan((), {}))
+    states: list[SampledCase] = field(default_factory=list)
+    findings: Findings = field(default_factory=dict)
+    continued: dict[str, Continued] = field(default_factory=dict)
     answers: dict[str, list[tuple[Request, Output]]] = field(default_factory=dict)
-    failure: EngineFailed | None = None
+    failures: dict[str, EngineFailed] = field(default_factory=dict)
+    lossy: Ledger | None = None
     lock: Lock = field(default_factory=Lock)
 
     def run(self, lanes: int) -> EngineReport:
         started, clock = datetime.now(UTC), time.monotonic()
-        idle: SimpleQueue[Runner] = SimpleQueue()
-        for _ in range(lanes):
-            idle.put(self.make_runner())
-        first = idle.get()
+        makers = [self.make_runner, *(pair.make_runner for pair in self.others), *filter(None, [self.self_draft])]
+        engines = Lanes(makers, lanes)
         try:
-            info = first.describe(self.settings.k)
+            with engines.runner() as first:
+                info = first.describe(self.settings.k)
         except EngineFailed as failed:
-            first.close()
+            engines.close()
             finding = Finding("ENGINE", "all", Verdict.ERROR, f"{failed.kind}: {failed}")
-            return self._report(EngineInfo(self.name, "unknown", ()), [finding], started, clock, None)
-        idle.put(first)
+            return self._report(EngineInfo(self.name, "unknown", ()), [finding], started, clock, {})
+        self.plan = plan_cases(info.modes, self.settings, self.subject, [pair.name for pair in self.others])
         ledgers = self._ledgers(info.modes)
+        _ = self.subject.tolerance  # measured once, before threads ask for it
         jobs = self._jobs(info.modes, ledgers)
         self.watcher.begin(self.name, sum(job.size for job in jobs))
         try:
             with ThreadPoolExecutor(lanes) as pool:
-                list(pool.map(lambda job: self._do(job, idle), jobs))
+                list(pool.map(lambda job: self._do(job, engines), jobs))
+            findings = self._judged(info.modes, jobs, ledgers)
         finally:
-            while not idle.empty():
-                idle.get().close()
+            engines.close()
             self.watcher.end(self.name)
-        findings = self._law_findings(jobs, ledgers)
-        return self._report(info, findings, started, clock, ledgers.get(True))
+        return self._report(info, findings, started, clock, ledgers)
+
+    @property
+    def _subjects(self) -> list[Subject]:
+        return [self.subject, *(pair.subject for pair in self.others)]
+
+    @property
+    def _alpha(self) -> float:
+        """The ledger's false-alarm rate: all of it where nothing else is judged by statistics, else half."""
+        level = self.settings.level
+        return self.settings.alpha / 2 if level.requests or level.rows else self.settings.alpha
 
     def _ledgers(self, modes: Sequence[Mode]) -> dict[bool, Ledger]:
         """The run's ledger (True) and the control's (False), with their plans sealed."""
-        ledgers = {}
-        for speculating in (False, True):
-            some = [mode for mode in modes if mode.speculates == speculating]
-            if some and self.settings.temperature > 0:
-                plans = tuple(self._mode_plan(mode, 1 / len(some)) for mode in some)
-                plan = Plan(plans, self.settings.alpha)
-                ledgers[speculating] = Ledger(plan, f"{self.name} seed {self.settings.seed}", self.settings.seed)
-        return ledgers
+        made = sealed_ledgers(self.plan.cases, self.name, self.settings, self._subjects, self._alpha)
+        self.lossy = made.get("lossy")
+        return {what == "speculation": ledger for what, ledger in sorted(made.items()) if what != "lossy"}
 
-    def _mode_plan(self, mode: Mode, weight: float) -> ModePlan:
+    def _ledger(self, mode: Mode, ledgers: Mapping[bool, Ledger]) -> Ledger:
+        if part(mode) == "lossy":
+            assert self.lossy is not None
+            return self.lossy
+        return ledgers[mode.speculates]
+
+    def _jobs(self, modes: Sequence[Mode], ledgers: Mapping[bool, Ledger]) -> list[_Job]:
+        """The control comes first, and the long jobs before the short ones, so that the lanes end together."""
         level = self.settings.level
-        return ModePlan.standard(
-            mode.name,
-            level.tokens,
-            weight=weight,
-            k=self.settings.k,
-            segments=mode.exposes_rounds and mode.speculates,
-            slots=mode.exposes_rounds and mode.speculates,
-            batch=False,
-            ratio_rule=mode.rule == "ratio" and mode.draft_law == "draft model" and mode.exposes_rounds,
-            requests_per_shard=max(1, level.tokens // self.settings.max_tokens // 8),
-        )
-
-    def _jobs(self, modes: Sequence[Mode], ledgers: dict[bool, Ledger]) -> list[_Job]:
-        jobs = [_Job(mode, None, self.settings.level.prompts) for mode in modes]
+        jobs = [self._case_job(case, self._ledger(case.mode, ledgers)) for case in self.plan.cases]
         for mode in modes:
-            if mode.speculates in ledgers:
-                state = SampledMode(mode, self.subject, self.settings, ledgers[mode.speculates], self.lock)
-                jobs.append(_Job(mode, state, self.settings.level.tokens))
-        # The control comes first, and the long jobs before the short ones, so that the lanes end together.
-        return sorted(jobs, key=lambda job: (job.mode.speculates, job.sampled is None))
+            jobs.append(_Job("greedy", mode, partial(self._greedy, mode), level.prompts, [("GREEDY-1", mode.name)]))
+            if level.requests:
+                requirements = [one for group, _ in GROUPS for one in group if mode.speculates or one != "ACCEPT-3"]
+                reports = [(one, mode.name) for one in requirements]
+                jobs.append(_Job("families", mode, partial(self._families, mode), 40 * level.requests, reports))
+                if mode.speculates and self.self_draft and mode.draft_law == "draft model" and "ACCEPT-2" in mode.promises:
+                    pair, do = len(self.others) + 1, partial(self._self_draft, mode)
+                    jobs.append(_Job("self-draft", mode, do, level.requests, [("ACCEPT-2", mode.name)], pair))
+        jobs.sort(key=lambda job: (job.pair, job.mode.speculates, -job.size))
+        if level.rows:
+            jobs.insert(0, _Job("components", modes[0], self._components, level.rows, [("LAW-3", NONE)]))
+        return jobs
 
-    def _do(self, job: _Job, idle: SimpleQueue[Runner]) -> None:
-        if self.failure is not None:
-            return
-        runner = idle.get()
+    def _case_job(self, case: Case, ledger: Ledger) -> _Job:
+        state = SampledCase(case, self._subjects[case.pair], self.settings, ledger, self.lock)
+        self.states.append(state)
+        do = partial(state.run, watch=lambda amount: self.watcher.advance(self.name, amount, case.name))
+        reports = [(requirement, case.name) for requirement in ("LAW-1", "LAW-2")]
+        return _Job(case.setting.name, case.mode, do, case.tokens, reports, case.pair)
+
+    def _do(self, job: _Job, engines: Lanes) -> None:
+        problem = self._given_up(job)
+        if problem is None:
+            with engines.runner(job.pair) as runner:
+                problem = self._problem(job, runner)
+        for requirement, name in job.reports if problem else ():
+            mark_unfinished(self.findings, requirement, name, problem or "")
+
+    def _given_up(self, job: _Job) -> str | None:
+        failed = self.failures.get(job.mode.name) if job.what != "components" else None
+        if failed is None and len(self.failures) >= MOST_FAILURES:
+            failed = list(self.failures.values())[-1]
+        return f"not judged, because the engine had failed before ({failed.kind}: {failed})" if failed else None
+
+    def _problem(self, job: _Job, runner: Runner) -> str | None:
+        """Do a job; what went wrong with it."""
         try:
-            if job.sampled is not None:
-                job.sampled.run(runner, lambda amount: self.watcher.advance(self.name, amount, job.mode.name))
-            else:
-                self._greedy(job.mode, runner)
+            job.do(runner)
         except EngineFailed as failed:
-            job.problem = f"{failed.kind}: {failed}"
             if failed.kind != "unsupported":
-                self.failure = failed
+                self.failures[job.mode.name] = failed
+            return f"{failed.kind}: {failed}"
         except NonsenseOutput as nonsense:
-            job.problem = f"nonsense: {nonsense}"
+            return f"nonsense: {nonsense}"
         except (WrongUse, BadModel) as refused:  # numerics too coarse for the check, or no numbers at all
-            job.problem = f"cannot be judged: {refused}"
-        finally:
-            idle.put(runner)
+            return f"cannot be judged: {refused}"
+        return None
 
     def _greedy(self, mode: Mode, runner: Runner) -> None:
-        """Continue the prompts at temperature 0; the same prompts in every mode."""
         planned = self.settings.level.prompts
-        sampling = SamplingSettings(max_tokens=self.settings.max_tokens, temperature=0.0, eos=self.subject.eos)
-        seeds = [request_seed(self.settings.seed, "greedy", number) for number in range(planned)]
-        requests = [Request(self.subject.prompts.prompt(seed), sampling, seed) for seed in seeds]
-        answers: list[Output] = []
-        for answer in runner.generate(mode, requests):
-            answers.append(answer)
-            self.watcher.advance(self.name, 1, f"{mode.name}, greedy")
-        # Only now that all were heard: an answer left in the pipe would be taken for the next mode's.
-        for request, answer in zip(requests, answers, strict=True):
-            check_output(request, answer, self.subject.target.vocabulary)
-        outputs = [judged_part(request, answer) for request, answer in zip(requests, answers)]
-        self.answers.setdefault(mode.name, []).extend(zip(requests, answers))
-        self.beyond[mode.name] = sum(len(answer.tokens) > len(part) for answer, part in zip(answers, outputs))
+
+        def watch(amount: int) -> None:
+            self.watcher.advance(self.name, amount, f"{mode.name}, greedy")
+
+        done = continue_greedily(runner, mode, self.subject, self.settings, watch, planned)
+        self.continued[mode.name] = done
+        self._answered(mode, zip(done.requests, done.answers))
+        self._put(greedy_of(mode, done, self.subject, planned))
+
+    def _families(self, mode: Mode, runner: Runner) -> None:
+        asking = Asking(runner, mode, self.subject, self.settings)
+        try:
+            for found in family_findings(asking, self.settings.alpha / 4 / self._modes):
+                if isinstance(found, EngineFailed):
+                    raise found
+                self._put(found)
+        finally:
+            self._answered(mode, asking.answered)
+            self.watcher.advance(self.name, 40 * self.settings.level.requests, f"{mode.name}, families")
+
+    def _self_draft(self, mode: Mode, runner: Runner) -> None:
+        own = replace(self.subject, draft=self.subject.target)
+        self._put(self_draft_of(runner, mode, own, self.settings))
+
+    def _components(self, runner: Runner) -> None:
+        def watch(name: str) -> None:
+            self.watcher.advance(self.name, 0, f"component {name}")
+
+        for finding in audit_components(runner, self.subject, self.settings, self.settings.alpha / 4, watch):
+            self._put(finding)
+        self.watcher.advance(self.name, self.settings.level.rows, "components")
+
+    @property
+    def _modes(self) -> int:
+        return max(1, len({case.mode.name for case in self.plan.cases}))
+
+    def _put(self, finding: Finding) -> None:
+        self.findings[finding.requirement, finding.mode] = finding
+
+    def _answered(self, mode: Mode, some: Iterable[tuple[Request, Output]]) -> None:
         with self.lock:
-            margin = self.subject.margin
-        logits = self.subject.target.logits([(request.prompt, output) for request, output in zip(requests, outputs)])
-        finding = greedy_finding(mode.name, outputs, logits, margin, planned)
-        self.findings[finding.requirement, mode.name] = finding
+            self.answers.setdefault(mode.name, []).extend(some)
 
-    def _law_findings(self, jobs: Sequence[_Job], ledgers: dict[bool, Ledger]) -> list[Finding]:
-        looks = {speculating: ledger.look() for speculating, ledger in ledgers.items()}
-        for job in jobs:
-            state = job.sampled
-            requirements = ("GREEDY-1",) if state is None else ("LAW-1", "LAW-2")
-            if state is not None and state.tokens:
-                self.beyond[job.mode.name] = self.beyond.get(job.mode.name, 0) + state.beyond
-                self.mode_reports[job.mode.name] = state.report()
-                self.answers.setdefault(job.mode.name, []).extend(state.first)
-                for finding in law_findings(
-                    ledgers[job.mode.speculates],
-                    job.mode.name,
-                    looks[job.mode.speculates],
-                    state.rows,
-                    tokens=state.tokens,
-                    planned=self.settings.level.tokens,
-                ):
-                    self.findings[finding.requirement, job.mode.name] = finding
-            for requirement in requirements:
-                self._mark_unfinished(job, requirement)
-        for mode, answered in self.answers.items():
-            self._stop_findings(mode, answered)
-        order = {mode: place for place, mode in enumerate(dict.fromkeys(job.mode.name for job in jobs))}
-        found = sorted(self.findings.values(), key=lambda finding: (order[finding.mode], finding.requirement))
-        return _not_speculations(found, {job.mode.name for job in jobs if not job.mode.speculates})
+    def _judged(self, modes: Sequence[Mode], jobs: Sequence[_Job], ledgers: Mapping[bool, Ledger]) -> list[Finding]:
+        """All findings, now that everything was asked."""
+        unfinished = {key: one for key, one in self.findings.items() if one.requirement in ("LAW-1", "LAW-2")}
+        named = {"speculation" if speculating else "control": ledger for speculating, ledger in ledgers.items()}
+        if self.lossy is not None:
+            named["lossy"] = self.lossy
+        for finding in findings_of_cases(self.states, named):
+            self._put(finding)
+            before = unfinished.get((finding.requirement, finding.mode))
+            if before is not None:
+                mark_unfinished(self.findings, finding.requirement, finding.mode, before.summary)
+        for state in self.states:
+            if not state.case.pair:
+                self._answered(state.mode, state.first)
+        for mode in modes:
+            self._ends(mode)
+            if mode.speculates and self.settings.level.requests:
+                self._acceptance(mode)
+        self._compared(modes)
+        order = {name: place for place, name in enumerate(self._names(modes))}
+        found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
+        return not_speculations(found, self._controls(modes))
 
-    def _stop_findings(self, mode: str, answered: Sequence[tuple[Request, Output]]) -> None:
-        """STOP in one mode, for the kinds of end that were due in what it answered, sampled and greedy."""
-        requests, outputs = zip(*answered, strict=True)
-        for finding in stop_findings(mode, requests, outputs, planned=1):
-            if finding.n:
-                self.findings[finding.requirement, mode] = finding
-
-    def _mark_unfinished(self, job: _Job, requirement: str) -> None:
-        """What a problem kept from being judged gets the verdict that says so; a violation found before it stands."""
-        known = self.findings.get((requirement, job.mode.name))
-        if known is not None and known.verdict in (Verdict.VIOLATES, Verdict.CONFORMS):
+    def _ends(self, mode: Mode) -> None:
+        """STOP in one mode, over all that it answered."""
+        answered, level = self.answers.get(mode.name), self.settings.level
+        if not answered:
             return
-        problem = job.problem
-        if problem is None and known is None and self.failure is not None:
-            problem = f"not judged, because the engine had failed before ({self.failure.kind}: {self.failure})"
-        if problem is None:
+        for finding in ends_findings(mode, answered, planned=min(4, level.requests) or 1, k=self.settings.k):
+            refused = self.findings.get((finding.requirement, finding.mode))
+            if finding.n or (level.requests and refused is None):
+                self._put(finding)
+
+    def _acceptance(self, mode: Mode) -> None:
+        """ACCEPT-1 from the rounds of the plain case and its like, and what is to be said where ACCEPT-2 was not tried."""
+        for requirement, what in (("ACCEPT-1", "its acceptance"), ("ACCEPT-2", "full acceptance of the target's own drafts")):
+            if requirement not in mode.promises:
+                self._put(not_promised(requirement, mode.name, what))
+        if "ACCEPT-2" in mode.promises and ("ACCEPT-2", mode.name) not in self.findings:
+            self._put(not_exposed("ACCEPT-2", mode.name, "a way to let the target draft for itself"))
+        if "ACCEPT-1" not in mode.promises:
             return
-        verdict = Verdict.ERROR
-        if problem.startswith("unsupported") and known is None:  # it may refuse a mode, but not half of it
-            verdict = Verdict.NOT_EXPOSED
-        elif problem.startswith("cannot be judged"):
-            verdict = Verdict.INCONCLUSIVE
-        base = known or Finding(requirement, job.mode.name, verdict, problem)
-        self.findings[requirement, job.mode.name] = replace(base, verdict=verdict, summary=problem)
+        state = next((one for one in self.states if one.mode.name == mode.name and one.drafts), None)
+        if state is None:
+            self._put(not_exposed("ACCEPT-1", mode.name, "its rounds"))
+            return
+        parts: list[Any] = list(zip(*state.drafts, strict=True))
+        p, q, drafts, flags = (np.concatenate(some) for some in parts)
+        alpha = self.settings.alpha / 4 / self._modes / STATISTICAL
+        self._put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha))
+
+    def _compared(self, modes: Sequence[Mode]) -> None:
+        """Greedy outputs beside the control's: GREEDY-2 where no token convicts alone, else DRAFT-2 of hostile drafts."""
+        convicts = has_margin(self.subject)
+        for mode in modes:
+            control = control_of(mode, modes)
+            on, off = (self.continued.get(one.name) for one in (mode, control or mode))
+            if on is None or off is None or not mode.speculates or mode.lossy:
+                continue
+            planned = self.settings.level.prompts
+            if not convicts:
+                alpha = self.settings.alpha / 4 / self._modes / STATISTICAL
+                self._put(paired_of(mode, on, off, self.subject, planned, alpha))
+            elif mode.speculation.get("hostile"):
+                outputs = {str(mode.speculation["hostile"]): on.outputs}
+                logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
+                self._put(hostile_finding(mode.name, off.outputs, outputs, planned, logits=logits, margin=margin))
+
+    def _names(self, modes: Sequence[Mode]) -> list[str]:
+        """Every name under which something is reported, in the report's order."""
+        return [
+            name
+            for mode in modes
+            for name in dict.fromkeys([mode.name, *(case.name for case in self.plan.cases if case.mode.name == mode.name)])
+        ]
+
+    def _controls(self, modes: Sequence[Mode]) -> dict[str, str]:
+        """By the name of a report, that of the same thing without speculation."""
+        found = {}
+        for mode in modes:
+            control = control_of(mode, modes) if mode.speculates else mode
+            for name in self._names([mode]):
+                found[name] = name.replace(mode.name, control.name, 1) if control else ""
+        return found
 
     def _report(
-        self, info: EngineInfo, findings: Sequence[Finding], started: datetime, clock: float, ledger: Ledger | None
+        self,
+        info: EngineInfo,
+        findings: Sequence[Finding],
+        started: datetime,
+        clock: float,
+        ledgers: Mapping[bool, Ledger],
     ) -> EngineReport:
-        settings = self.settings
+        settings, ledger = self.settings, ledgers.get(True)
+        reports: dict[str, ModeReport] = {state.case.name: state.report() for state in self.states if state.tokens}
         plan = {
-            "tokens per sampled mode": settings.level.tokens,
+            "tokens of each case": {case.name: case.tokens for case in self.plan.cases},
+            "pairs of values that meet in a case": {factors: list(pairs) for factors, pairs in self.plan.pairs.items()},
             "prompts per greedy mode": settings.level.prompts,
+            "requests per group of the other families": settings.level.requests,
+            "rows per component": settings.level.rows,
             "drafts per round (k)": settings.k,
             "temperature": settings.temperature,
             "new tokens per request": settings.max_tokens,
@@ -262,43 +394,19 @@ class _Audit:
             self.subject.target_name,
             self.subject.draft_name,
             tuple(findings),
-            tuple(self.mode_reports[mode.name] for mode in info.modes if mode.name in self.mode_reports),
+            tuple(reports[name] for name in self._names(info.modes) if name in reports),
             environment(),
             plan,
             ledger.look().log10_e if ledger else None,
-            tuple(
-                f"{mode}: outputs that went on after their end (EOS or the limit): {n}. What follows the end was not judged."
-                for mode, n in self.beyond.items()
-                if n
-            ),
+            tuple(self._notes(info.modes)),
         )
 
-
-@dataclass
-class _Job:
-    """One mode, sampled (with its state) or greedy. problem: why it could not be finished."""
-
-    mode: Mode
-    sampled: SampledMode | None
-    size: int
-    problem: str | None = None
-
-
-def _not_speculations(findings: Sequence[Finding], controls: set[str]) -> list[Finding]:
-    """Mark violations that the control shows too: a fault that is there without speculation is not speculation's."""
-    control = {one.requirement for one in findings if one.mode in controls and one.verdict is Verdict.VIOLATES}
-    return [
-        replace(one, not_speculation=True) if one.verdict is Verdict.VIOLATES and one.requirement in control else one
-        for one in findings
-    ]
-
-
-def environment() -> dict[str, str]:
-    """Versions that a reader needs to repeat the audit."""
-    versions = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("specref", "torch", "transformers", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed as a package"
-    return versions
+    def _notes(self, modes: Sequence[Mode]) -> list[str]:
+        notes = []
+        for mode in modes:
+            beyond = sum(state.beyond for state in self.states if state.mode.name == mode.name)
+            beyond += self.continued[mode.name].beyond if mode.name in self.continued else 0
+            if beyond:
+                said = f"outputs that went on after their end (EOS or the limit): {beyond}"
+                notes.append(f"{mode.name}: {said}. What follows the end was not judged.")
+        return notes

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from conformance.problems import UsageProblem
 
 
 @dataclass(frozen=True)
 class Level:
-    """tokens: judged in each sampled mode. prompts: continued greedily in each mode. about: what to expect, in words."""
+    """How much is judged. tokens: in the plain case of a mode. prompts: continued greedily in each mode. about: in words.
+
+    cases: which sampling settings are judged beside the plain one: none, a share in which every two values meet, or all.
+    budget: tokens over all cases together, which share it where they would exceed it; 0 sets no limit. requests: of each group
+    of the family checks; 0 leaves them out. rows: through each verifier that is audited alone, and so in proportion for the
+    other components; 0 leaves components out.
+    """
 
     name: str
     tokens: int
     prompts: int
     about: str
+    cases: Literal["plain", "share", "all"] = "plain"
+    budget: int = 0
+    requests: int = 0
+    rows: int = 0
 
     def scaled(self, share: float) -> Level:
         """The same level with a share of its samples (for an engine whose samples are dear), at least 5 prompts.
@@ -23,16 +34,21 @@ class Level:
         >>> LEVELS["quick"].scaled(0.25).tokens
         10000
         """
-        return replace(self, tokens=round(self.tokens * share), prompts=max(5, round(self.prompts * share)))
+        return replace(
+            self,
+            tokens=round(self.tokens * share),
+            prompts=max(5, round(self.prompts * share)),
+            budget=round(self.budget * share),
+        )
 
 
 LEVELS = {
     level.name: level
     for level in (
-        Level("smoke", 3_000, 10, "about a minute: gross faults"),
-        Level("quick", 40_000, 50, "a few minutes on two cores: the default"),
-        Level("standard", 200_000, 200, "up to twenty-five minutes an engine"),
-        Level("deep", 2_000_000, 1_000, "hours: small leaks"),
+        Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 4, 4_096),
+        Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 90_000, 8, 24_576),
+        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 450_000, 16, 122_880),
+        Level("deep", 2_000_000, 1_000, "hours: small leaks", "all", 0, 64, 1_228_800),
     )
 }
 

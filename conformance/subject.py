@@ -16,7 +16,7 @@ from conformance.problems import UsageProblem
 from conformance.protocols import Models, Scorer, Tokens
 from conformance.scoring import TransformersScorer, sequential_logits
 from conformance.statistics.greedy import MARGIN_POSITIONS, Margin, hard_margin
-from conformance.statistics.tolerance import measured_tolerance
+from conformance.statistics.tolerance import Tolerance, measured_tolerance
 from specref.models import BadModel
 
 SHORTEST, LONGEST = 8, 48
@@ -27,7 +27,8 @@ SHORTEST, LONGEST = 8, 48
 class Subject:
     """The models as the judge reads them.
 
-    names: of target and draft, without the folders they lie in. texts: what a token looks like, for reports.
+    names: of target and draft, without the folders they lie in. texts: what a token looks like, for reports. dtype: in
+    which the engine computes; in bfloat16 and float16 no single token convicts.
     """
 
     target: Scorer
@@ -37,21 +38,29 @@ class Subject:
     target_name: str
     draft_name: str
     texts: Sequence[str]
+    dtype: str = "float32"
 
     @cached_property
-    def margin(self) -> Margin:
-        """How far below the top logit a token may lie for numerical reasons alone, measured once, without speculation.
-
-        4 times the largest difference between lawful ways of computing the same rows: in batches of 32, one sequence at a time,
-        and (for some of them) token by token from a cache. Raises WrongUse above the cap.
+    def tolerance(self) -> Tolerance:
+        """How far apart lawful ways of computing the same rows lie, measured once, without speculation: in batches of 32, one
+        sequence at a time, and (for some of them) token by token from a cache.
         """
         if not isinstance(self.target, TransformersScorer):
-            return Margin(0.0, "float64", 0)  # a table can be read in one way only
+            return Tolerance(0.0, 0.0, 0.0, MARGIN_POSITIONS)  # a table can be read in one way only
         sequences = self.calibration_sequences()
         batched, alone = self.target.logits(sequences), [self.target.logits([one])[0] for one in sequences]
         stepwise = sequential_logits(self.target, sequences[:16])
-        first = np.concatenate([*batched, *batched[:16]])
-        return hard_margin(measured_tolerance(first, np.concatenate([*alone, *stepwise])), "float32")
+        return measured_tolerance(np.concatenate([*batched, *batched[:16]]), np.concatenate([*alone, *stepwise]))
+
+    @cached_property
+    def margin(self) -> Margin:
+        """How far below the top logit a token may lie for numerical reasons alone: 4 times the tolerance.
+
+        Raises WrongUse above the cap, and for a type in which no margin convicts.
+        """
+        if not isinstance(self.target, TransformersScorer):
+            return Margin(0.0, "float64", 0)
+        return hard_margin(self.tolerance, self.dtype)
 
     def calibration_sequences(self) -> list[tuple[Tokens, Tokens]]:
         """Prompts with continuations from the same source: a little over 10,000 positions to compute in two ways."""

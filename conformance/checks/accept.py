@@ -231,3 +231,44 @@ def metrics_finding(
     return judged(
         "ACCEPT-3", mode, places, n=n, planned=planned, unit="rounds", claim="reported metrics are those of the rounds"
     )
+
+
+def counts_finding(
+    mode: str, reported: Mapping[str, float] | None, lengths: Sequence[int], k: int, *, chains: bool = True
+) -> Finding:
+    """ACCEPT-3 where rounds are not exposed: what the engine reports of these outputs agrees with itself and with their
+    lengths.
+
+    lengths: tokens of each output; k: drafts per round. chains: whether drafts are chains of at most k tokens. A round emits
+    what it accepted and one token more; an output may begin with one token before any round, and its last round may be cut by
+    up to k tokens.
+
+    >>> counts_finding("m", {"drafts": 2, "draft_tokens": 8, "accepted": 9}, [12], k=4).violations
+    ('metric accepted: expected at most 8 draft tokens, found 9',)
+    """
+    if not reported:
+        return not_exposed("ACCEPT-3", mode, "any metrics")
+    counts = dict(reported)
+    places = [Place(f"metric {name}", "0 or more", f"{value:.6g}") for name, value in counts.items() if value < 0]
+    drafts, drafted, accepted = (counts.get(name) for name in ("drafts", "draft_tokens", "accepted"))
+    if accepted is not None and drafted is not None and accepted > drafted:
+        places.append(Place("metric accepted", f"at most {drafted:.6g} draft tokens", f"{accepted:.6g}"))
+    if drafted is not None and drafts is not None and not drafts <= drafted <= (k * drafts if chains else math.inf):
+        most = f" to {k * drafts:.6g}" if chains else " or more"
+        places.append(Place("metric draft_tokens", f"{drafts:.6g}{most} in {drafts:.6g} drafts", f"{drafted:.6g}"))
+    by_place = [counts[name] for i in range(k) if (name := f"accepted_per_position.{i}") in counts]
+    if accepted is not None and by_place and sum(by_place) != accepted:
+        places.append(Place("metric accepted", f"{sum(by_place):.6g}, the sum over positions", f"{accepted:.6g}"))
+    if by_place != sorted(by_place, reverse=True):
+        places.append(Place("metric accepted_per_position", "falling counts", [f"{count:.6g}" for count in by_place]))
+    rounds, tokens = counts.get("rounds", drafts), sum(lengths)
+    if rounds is not None and accepted is not None and accepted + rounds > tokens + (k + 1) * len(lengths):
+        most = f"at most {tokens + (k + 1) * len(lengths)}, for {tokens} emitted tokens of {len(lengths)} outputs"
+        places.append(Place("accepted + rounds", most, f"{accepted + rounds:.6g}"))
+    if "rounds" in counts and accepted is not None and accepted + counts["rounds"] < tokens - len(lengths):
+        least = f"at least {tokens - len(lengths)}, for {tokens} emitted tokens of {len(lengths)} outputs"
+        places.append(Place("accepted + rounds", least, f"{accepted + counts['rounds']:.6g}"))
+    if "emitted" in counts and counts["emitted"] != tokens:
+        places.append(Place("metric emitted", f"{tokens}, the tokens of the outputs", f"{counts['emitted']:.6g}"))
+    claim = "reported metrics agree with each other and with the outputs"
+    return judged("ACCEPT-3", mode, places, n=len(lengths), planned=1, unit="outputs", claim=claim)

@@ -15,6 +15,8 @@ import numpy as np
 from conformance.checks.places import Place, judged
 from conformance.components import NEEDS_LAWS, ChainVerifier, Floats, VerifiedBatch
 from conformance.findings import Finding
+from conformance.harness import EngineFailed
+from conformance.remote import RemoteError
 
 LARGEST = 1 - 2.0**-24
 """The largest uniform that is still below 1 in float32."""
@@ -125,6 +127,8 @@ def _call(verifier: ChainVerifier, cases: Sequence[EdgeCase], seed: int) -> Veri
     uniforms = np.array([case.uniforms for case in cases]) if verifier.takes_uniforms else None
     try:
         return verifier.verify(p, q if verifier.rule in NEEDS_LAWS else None, drafts, uniforms=uniforms, seed=seed)
+    except EngineFailed:  # a crash or a hang is no answer
+        raise
     except Exception as error:  # whatever it raises is what is judged
         return error
 
@@ -148,8 +152,8 @@ def _judge(one: EdgeAnswer) -> Place | None:
     case, wanted = one.case, _wanted(one.case)
     where = f"{case.name}, p {case.p[0].tolist()}, q {case.q[0].tolist()}, draft {case.draft}, u {case.uniforms}"
     if isinstance(one.answer, Exception):
-        if case.requirement == "EDGE-1" or isinstance(one.answer, ACCIDENTS) or not str(one.answer).strip():
-            return Place(where, wanted, f"{type(one.answer).__name__}: {str(one.answer)[:80]}")
+        if case.requirement == "EDGE-1" or _is_accident(one.answer):
+            return Place(where, wanted, _shown(one.answer))
         return None
     if one.alone is not None:
         for row, other in ((0, 0), (2, 1)):
@@ -166,6 +170,17 @@ def _judge(one: EdgeAnswer) -> Place | None:
     if not case.p[accepted][token] > 0 or (accepted and not case.p[0][case.draft] > 0):
         return Place(where, wanted, found)
     return None
+
+
+def _is_accident(error: Exception) -> bool:
+    """Whether nobody meant to raise this; an error of another process carries its type in its message."""
+    if isinstance(error, RemoteError):
+        return str(error).partition(":")[0] in {kind.__name__ for kind in ACCIDENTS} or ":" not in str(error)
+    return isinstance(error, ACCIDENTS) or not str(error).strip()
+
+
+def _shown(error: Exception) -> str:
+    return str(error)[:100] if isinstance(error, RemoteError) else f"{type(error).__name__}: {str(error)[:80]}"
 
 
 def _wanted(case: EdgeCase) -> str:

@@ -194,8 +194,9 @@ def test_a_margin_above_the_cap_convicts_nobody() -> None:
     coarse = Coarse(plain.target, plain.draft, plain.prompts, (), "a", "b", plain.texts)
     report = audit_engine("h", lambda: InProcess(failing_engines.Healthy(*instance())), coarse, SETTINGS)
     greedy = [one for one in report.findings if one.requirement == "GREEDY-1"]
-    assert {one.verdict for one in greedy} == {Verdict.INCONCLUSIVE}
+    assert {one.verdict for one in greedy} == {Verdict.NOT_RUN}
     assert all("above the cap" in one.summary for one in greedy)
+    assert verdicts(report)["GREEDY-2", "draft model, ratio"] is Verdict.CONFORMS
 
 
 class Overshoots(failing_engines.Healthy):

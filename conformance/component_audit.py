@@ -1,0 +1,171 @@
+"""Component depth: every part that an engine offers is handed instances of the judge's own making.
+
+What raises or crashes is an error of that part; the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from conformance.checks import component_exact, component_law, draft, edge, kv, tree
+from conformance.checks.places import not_exposed
+from conformance.components import (
+    CacheSource,
+    ChainVerifier,
+    Component,
+    DraftSource,
+    Logits,
+    MaskBuilder,
+    Proposal,
+    TreeReader,
+    TreeVerifier,
+    kind_of,
+)
+from conformance.findings import Finding, Verdict
+from conformance.harness import EngineFailed, Runner
+from conformance.levels import AuditSettings
+from conformance.sampling import request_seed
+from conformance.statistics.evidence import WrongUse
+from conformance.statistics.greedy import Margin
+from conformance.subject import Subject
+
+DECIDES = {"verifier": "LAW-3", "masks": "TREE-1", "reader": "TREE-5", "caches": "KV-1", "drafts": "DRAFT-1"}
+"""The requirement that stands for a component of each kind, where it could not be judged at all."""
+NONE = "components"
+"""In the place of a mode, where there is no component to name."""
+PATIENCE = 60.0
+"""Seconds that a level of 4,096 rows may spend on one verifier; a slower one is given half the rows, and half again."""
+TRIAL_ROWS = 128
+"""Rows by which a verifier's speed is measured."""
+K = 3
+
+
+def label(component: Component) -> str:
+    """What reports call a component, in the place of a mode.
+
+    >>> from conformance.engines.own_components import ReferenceChain
+    >>> label(ReferenceChain("ratio"))
+    'component: reference ratio'
+    """
+    return f"component: {component.name}"
+
+
+def audit_components(
+    runner: Runner, subject: Subject, settings: AuditSettings, alpha: float, watch: Callable[[str], None]
+) -> Iterator[Finding]:
+    """The findings of every component in turn; alpha is the false-alarm rate of all together. After a crash the engine is asked
+    for its components again, and goes on with the next one."""
+    try:
+        components = list(runner.components())
+    except EngineFailed as failed:
+        kind = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
+        yield Finding("LAW-3", NONE, kind, f"{failed.kind}: {failed}")
+        return
+    if not components:
+        yield not_exposed("LAW-3", NONE, "any part that could be audited alone")
+    number = len(components)
+    for place in range(number):
+        component = components[place]
+        watch(component.name)
+        try:
+            yield from (replace(one, mode=label(component)) for one in judge(component, subject, settings, alpha / number))
+        except EngineFailed as failed:
+            verdict = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
+            yield _not_judged(component, verdict, f"{failed.kind}: {failed}")
+            if failed.kind != "unsupported" and place + 1 < number:
+                try:
+                    components = list(runner.components())
+                except EngineFailed as again:
+                    for rest in components[place + 1 :]:
+                        yield _not_judged(rest, Verdict.ERROR, f"not judged, because the engine failed ({again})")
+                    return
+        except WrongUse as refused:
+            yield _not_judged(component, Verdict.INCONCLUSIVE, f"cannot be judged: {refused}")
+        except Exception as error:  # whatever a part raises on lawful instances is what is found
+            yield _not_judged(component, Verdict.ERROR, f"it raised {type(error).__name__}: {str(error)[:200]}")
+
+
+def _not_judged(component: Component, verdict: Verdict, why: str) -> Finding:
+    return Finding(DECIDES[kind_of(component)], label(component), verdict, why)
+
+
+def judge(component: Component, subject: Subject, settings: AuditSettings, alpha: float) -> Sequence[Finding]:
+    """All that is judged of one component."""
+    kind, part = kind_of(component), cast(Any, component)
+    seed = request_seed(settings.seed, "component", component.name)
+    number = max(8, settings.level.rows // 256)
+    if kind == "verifier":
+        return verifier_findings(part, settings.level.rows, seed, alpha)
+    if kind == "masks":
+        return mask_findings(part, number, seed)
+    if kind == "reader":
+        return [reader_finding(part, subject, min(number, 400), seed)]
+    if kind == "caches":
+        return [cache_finding(part, min(number, 400), seed, min(50, subject.target.vocabulary))]
+    return [drafter_finding(part, subject, settings.level.rows // 2, seed, alpha)]
+
+
+def verifier_findings(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, alpha: float) -> list[Finding]:
+    """LAW-3 to LAW-6 and EDGE. A slow verifier is given fewer rows, in halves, which its findings state."""
+    started = time.monotonic()
+    for _ in component_law.rounds_of(verifier, TRIAL_ROWS, seed + 1):
+        pass
+    speed = TRIAL_ROWS / max(time.monotonic() - started, 1e-6)
+    planned = rows
+    while planned > 1_024 and planned / speed > PATIENCE * max(1.0, rows / 24_576):
+        planned //= 2
+    rounds = component_law.rounds_of(verifier, planned, seed)
+    found = component_law.component_findings(verifier.name, verifier.rule, rounds, planned=planned, alpha=alpha, seed=seed)
+    found.append(component_law.mixup_finding(verifier, seed=seed))
+    if not verifier.trees:
+        found.append(component_exact.exact_finding(verifier, seed=seed))
+        found += edge.edge_findings(verifier.name, edge.ask_edges(verifier))
+    return found
+
+
+def mask_findings(builder: MaskBuilder, number: int, seed: int) -> list[Finding]:
+    """TREE-1 and TREE-2 over `number` trees."""
+    return tree.input_findings(builder.name, tree.build_all(builder, tree.trees(number, seed)), number)
+
+
+def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int) -> Finding:
+    """TREE-5: logits at the nodes of `number` random trees, each beside those of its path alone."""
+    rng = np.random.default_rng([seed, 8])
+    together, alone, names = [], [], []
+    for case, (length, shape) in enumerate(tree.trees(number, seed)):
+        prefix = tuple(rng.integers(reader.vocabulary, size=length).tolist())
+        tokens = tuple(rng.integers(reader.vocabulary, size=len(shape)).tolist())
+        together.append(np.asarray(reader.tree(prefix, tokens, tuple(shape.parents)), dtype=np.float64))
+        for node in range(len(shape)):
+            path = tuple(tokens[one] for one in (0, *shape.path(node)))
+            alone.append(np.asarray(reader.alone(prefix + path), dtype=np.float64))
+            names.append(f"tree {case}, node {node}")
+    margin = Margin(max(4 * subject.tolerance.eta, 1e-9), subject.dtype, subject.tolerance.positions)
+    rows = Logits(np.concatenate(together), np.array(alone))
+    return tree.node_logits_finding(reader.name, rows, margin, len(names), names)
+
+
+def cache_finding(source: CacheSource, number: int, seed: int, vocabulary: int) -> Finding:
+    """KV-1 over the named schedules and `number` random ones."""
+    plans = kv.schedules(number, seed, vocabulary=vocabulary, trees=source.trees)
+    states = [state for plan in plans for state in kv.run(source.make, plan)]
+    return kv.cache_finding(source.name, states, len(states), tolerance=source.tolerance)
+
+
+def drafter_finding(drafter: DraftSource, subject: Subject, planned: int, seed: int, alpha: float) -> Finding:
+    """DRAFT-1 of a drafter asked after the audit's prompts, until `planned` tokens were drafted or nothing comes any more."""
+    drafted: list[Proposal] = []
+    tokens = asked = 0
+    while tokens < planned and asked < 2 * planned:
+        contexts = [subject.prompts.prompt(request_seed(seed, asked + i)) for i in range(64)]
+        some = draft.proposals(drafter, contexts, K, request_seed(seed, "drafts", asked))
+        drafted, asked = drafted + some, asked + len(contexts)
+        tokens += sum(len(one.tokens) for one in some)
+        if asked >= 256 and (not tokens or all(one.laws is None for one in drafted)):
+            break
+    return draft.draft_law_finding(drafter.name, drafted, planned, alpha=alpha, seed=seed)

@@ -1,0 +1,245 @@
+"""The requirement families of a mode, beside LAW and GREEDY: what is asked, and which check reads the answers.
+
+Each group asks for its requests and gives its findings. What an engine refuses is not exposed, with its own message; what it
+does not promise is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from conformance.asking import Asking
+from conformance.cases import common_tokens, part
+from conformance.checks.accept import counts_finding, metrics_finding
+from conformance.checks.batch import company_finding, row_law_finding
+from conformance.checks.logprob import logprob_findings
+from conformance.checks.loud import Probe, Tried, declared_finding, loud_findings, probes
+from conformance.checks.places import not_exposed, not_promised
+from conformance.checks.seed import independence_finding, repeat_findings
+from conformance.components import Floats
+from conformance.findings import Finding, Verdict
+from conformance.harness import EngineFailed
+from conformance.protocols import Mode, Output, Request, Tokens
+from conformance.sampling import NonsenseOutput, judged_part
+from conformance.statistics.evidence import WrongUse
+from conformance.stop_requests import ask_for_ends
+from specref.models import BadModel
+
+ROWS = 8
+"""Requests of a batch."""
+HEATS = (1.6, 0.4, 1.2, 0.6, 1.8, 0.3, 1.0, 0.5)
+"""Temperatures of a batch's rows: settings read from another row show."""
+BANS = ("logit_bias", "bad_words", "min_tokens")
+"""Settings that a lossy mode obeys too."""
+CHAIN_RULES = ("ratio", "block", "token_matching", "one_hot", "greedy")
+"""Rules of modes that draft chains, so that a draft has at most k tokens."""
+STATISTICAL = 4
+"""Findings of a mode that share its part of the false-alarm rate."""
+
+
+def stop(asking: Asking, alpha: float) -> list[Finding]:
+    """Requests for every kind of end. They are judged with all others; here only what was refused is found."""
+    refused = ask_for_ends(asking)
+    return [Finding(requirement, asking.mode.name, Verdict.NOT_EXPOSED, message) for requirement, message in refused.items()]
+
+
+def loud(asking: Asking, alpha: float) -> list[Finding]:
+    """LOUD-1, one probe per setting, and LOUD-2."""
+    often = common_tokens(asking.subject)
+    tried = []
+    for probe in probes(min(8, asking.longest), often[:3], often[:2]):
+        if asking.mode.lossy and probe.setting not in BANS:
+            continue
+        tried.append(_tried(asking, probe))
+    planned = len(tried)
+    margin = 4 * asking.subject.tolerance.eta + 1e-9
+    return [loud_findings(asking.mode.name, tried, margin=margin, planned=planned), declared_finding(asking.mode)]
+
+
+def _tried(asking: Asking, probe: Probe) -> Tried:
+    requests = asking.requests(f"probe {probe.setting}", min(4, asking.settings.level.requests), probe.settings)
+    answer = asking.try_to_ask(requests)
+    if isinstance(answer, str):
+        return Tried(probe, refusal=answer)
+    outputs = [Output(judged_part(request, output)) for request, output in zip(requests, answer)]
+    return Tried(probe, requests, outputs, asking.logits(requests, [output.tokens for output in outputs]))
+
+
+def company(asking: Asking, alpha: float) -> list[Finding]:
+    """BATCH-2: greedy requests alone, together, in another order, and mixed with sampled ones."""
+    mode = asking.mode.name
+    if asking.mode.lossy:
+        return [not_exposed("BATCH-2", mode, "which token is its own best: the mode changes the law")]
+    requests = asking.requests("company", asking.settings.level.requests, asking.greedy)
+    alone = [output.tokens for output in asking.one_by_one(requests)]
+    together = [output.tokens for output in asking.ask(requests)]
+    order = np.random.default_rng([asking.settings.seed, 7]).permutation(len(requests))
+    moved = asking.ask([requests[i] for i in order])
+    schedules: dict[str, Sequence[Tokens]] = {
+        "one batch": together,
+        "another order": [moved[int(np.flatnonzero(order == i)[0])].tokens for i in range(len(order))],
+    }
+    sampled = asking.requests("company, sampled", len(requests), asking.plain)
+    mixed = asking.try_to_ask([one for pair in zip(requests, sampled) for one in pair])
+    if not isinstance(mixed, str):
+        schedules["among sampled requests"] = [output.tokens for output in mixed[::2]]
+    logits = asking.logits(requests, alone)
+    planned = len(requests) * len(schedules)
+    finding = company_finding(mode, alone, schedules, planned, logits=logits, margin=asking.subject.margin)
+    return [finding if not isinstance(mixed, str) else replace(finding, summary=f"{finding.summary}; mixed batches: {mixed}")]
+
+
+def seed(asking: Asking, alpha: float) -> list[Finding]:
+    """SEED-1 and SEED-2: the same sampled requests twice, and in other company."""
+    mode, promised = asking.mode, [name for name in ("SEED-1", "SEED-2") if name in asking.mode.promises]
+    if not promised:
+        return repeat_findings(mode.name, [], [], [], 0, promised=False)
+    requests = asking.requests("seed", asking.settings.level.requests, asking.plain)
+    others = asking.requests("seed, company", len(requests), asking.plain)
+    first, again = asking.ask(requests), asking.ask(requests)
+    among = asking.ask([one for pair in zip(others, reversed(requests)) for one in pair])[1::2][::-1]
+    found = repeat_findings(mode.name, first, again, among, len(requests), promised=True)
+    return [one if one.requirement in promised else not_promised(one.requirement, mode.name, "this") for one in found]
+
+
+def sampled(asking: Asking, alpha: float) -> list[Finding]:
+    """Batches of eight sampled requests, each row with its own temperature: BATCH-1, SEED-3, LOGPROB, ACCEPT-3."""
+    mode = asking.mode
+    heats: tuple[float, ...] = HEATS
+    before = asking.runner.metrics(mode) if mode.speculates else None
+    made: list[tuple[Request, Output]] = []
+    for number in range(asking.settings.level.requests):
+        requests = _batch(asking, number, heats)
+        answer = asking.try_to_ask(requests)
+        if isinstance(answer, str):  # one set of settings for the whole batch
+            heats = (1.0,) * ROWS
+            requests = _batch(asking, number, heats)
+            answer = asking.ask(requests)
+        made += zip(requests, answer)
+    after = asking.runner.metrics(mode) if mode.speculates else None
+    requests, outputs = [request for request, _ in made], [output for _, output in made]
+    found = _rows(asking, requests, outputs, alpha) + _logprobs(asking, requests, outputs)
+    return found + ([_counts(asking, before, after, outputs)] if mode.speculates else [])
+
+
+def _batch(asking: Asking, number: int, heats: Sequence[float]) -> list[Request]:
+    """Eight requests after one prompt, which the next batch has too; their outputs do not end early."""
+    group = asking.requests(f"batch {number}", ROWS, replace(asking.plain, eos=()))
+    prompt = asking.requests(f"prompt of batches {number // 2}", 1, asking.plain)[0].prompt
+    return [replace(one, prompt=prompt, settings=replace(one.settings, temperature=heat)) for one, heat in zip(group, heats)]
+
+
+def _rows(asking: Asking, requests: Sequence[Request], outputs: Sequence[Output], alpha: float) -> list[Finding]:
+    mode = asking.mode
+    if part(mode) == "lossy":
+        return [not_exposed(requirement, mode.name, "the law of its output") for requirement in ("BATCH-1", "SEED-3")]
+    tokens = [judged_part(request, output) for request, output in zip(requests, outputs)]
+    laws = asking.laws(requests, tokens)
+    if mode.ensemble < 1:
+        laws = [(mode.ensemble * p + (1 - mode.ensemble) * q, q) for p, q in laws]
+    planned, row = len(requests) * asking.longest, np.arange(len(requests)) % ROWS
+    each, judge = alpha / STATISTICAL, asking.settings.seed
+    independent = independence_finding(
+        mode.name,
+        tokens,
+        [p for p, _ in laws],
+        planned,
+        prompts=[request.prompt for request in requests],
+        rows=ROWS,
+        alpha=each,
+        seed=judge,
+    )
+    return [row_law_finding(mode.name, tokens, laws, row, planned, alpha=each, seed=judge), independent]
+
+
+def _logprobs(asking: Asking, requests: Sequence[Request], outputs: Sequence[Output]) -> list[Finding]:
+    mode = asking.mode
+    promised = "LOGPROB-1" in mode.promises or "LOGPROB-2" in mode.promises
+    returned = [output.logprobs for output in outputs if output.logprobs is not None]
+    if not promised or len(returned) < len(outputs) or not mode.logprobs:
+        return logprob_findings(mode.name, outputs, None, [], 0, promised=promised, tolerance=0.0)
+    tokens = [output.tokens for output in outputs]
+    if mode.logprobs == "raw":
+        laws = [_log_softmax(rows) for rows in asking.logits(requests, tokens)]
+    else:
+        with np.errstate(divide="ignore"):
+            laws = [np.log(p) for p, _ in asking.laws(requests, tokens)]
+    coldest = min(float(request.settings.temperature) for request in requests) if mode.logprobs != "raw" else 1.0
+    tolerance = 2 * (4 * asking.subject.tolerance.eta + 1e-6) / coldest
+    planned = sum(map(len, tokens))
+    return logprob_findings(mode.name, outputs, returned, laws, planned, promised=True, tolerance=tolerance)
+
+
+def _log_softmax(rows: Floats) -> Floats:
+    shifted = rows - rows.max(axis=1, keepdims=True)
+    result: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
+
+
+def _counts(
+    asking: Asking, before: Mapping[str, float] | None, after: Mapping[str, float] | None, outputs: Sequence[Output]
+) -> Finding:
+    mode = asking.mode
+    if "ACCEPT-3" not in mode.promises:
+        return not_promised("ACCEPT-3", mode.name, "its metrics")
+    reported = None
+    if after is not None:
+        reported = {name: value - (before or {}).get(name, 0.0) for name, value in after.items()}
+    if mode.exposes_rounds:
+        return metrics_finding(mode.name, reported, outputs, planned=1)
+    lengths, chains = [len(output.tokens) for output in outputs], mode.rule in CHAIN_RULES
+    return counts_finding(mode.name, reported, lengths, asking.settings.k, chains=chains)
+
+
+Group = Callable[[Asking, float], list[Finding]]
+GROUPS: tuple[tuple[tuple[str, ...], Group], ...] = (
+    (("STOP-1", "STOP-2", "STOP-3", "STOP-4", "STOP-5"), stop),
+    (("LOUD-1", "LOUD-2"), loud),
+    (("BATCH-2",), company),
+    (("SEED-1", "SEED-2"), seed),
+    (("BATCH-1", "SEED-3", "LOGPROB-1", "LOGPROB-2", "ACCEPT-3"), sampled),
+)
+"""What is asked of every mode, and the requirements that come of it."""
+
+
+def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFailed]:
+    """Every group in turn. A crash is given as it is, after the errors that it leaves; nothing more is asked then."""
+    for number, (requirements, group) in enumerate(GROUPS):
+        try:
+            yield from group(asking, alpha)
+        except EngineFailed as failed:
+            if failed.kind == "unsupported":
+                yield from _all(requirements, asking.mode, Verdict.NOT_EXPOSED, str(failed))
+                continue
+            yield from _all(requirements, asking.mode, Verdict.ERROR, f"{failed.kind}: {failed}")
+            rest = tuple(requirement for later, _ in GROUPS[number + 1 :] for requirement in later)
+            why = f"not judged, because the engine had failed before ({failed.kind}: {failed})"
+            yield from _all(rest, asking.mode, Verdict.ERROR, why)
+            yield failed
+            return
+        except NonsenseOutput as nonsense:
+            yield from _all(requirements, asking.mode, Verdict.ERROR, f"nonsense: {nonsense}")
+        except (WrongUse, BadModel) as refused:
+            yield from _all(requirements, asking.mode, Verdict.INCONCLUSIVE, f"cannot be judged: {refused}")
+
+
+def _all(requirements: Sequence[str], mode: Mode, verdict: Verdict, why: str) -> Iterator[Finding]:
+    for requirement in requirements:
+        if not mode.speculates and requirement == "ACCEPT-3":
+            continue
+        yield Finding(requirement, mode.name, verdict, why)
+
+
+def control_of(mode: Mode, modes: Sequence[Mode]) -> Mode | None:
+    """The mode without speculation that has the same options, else the engine's first without any.
+
+    >>> static = {"cache": "static"}
+    >>> modes = [Mode("off"), Mode("off, static", options=static), Mode("fast", {"k": 2}, options=static)]
+    >>> control_of(modes[2], modes).name
+    'off, static'
+    """
+    plain = [one for one in modes if not one.speculates]
+    return next((one for one in plain if one.options == mode.options), plain[0] if plain else None)

@@ -1,0 +1,144 @@
+"""LAW over all cases of an engine: one ledger for what speculates, one for its control, and what they say of each case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from conformance.asked_law import forbids
+from conformance.cases import PLAIN, Case, part
+from conformance.checks.law import detectable, law_findings
+from conformance.findings import Finding, Statistic, Verdict
+from conformance.levels import AuditSettings
+from conformance.sampled_case import SampledCase
+from conformance.statistics import Ledger, ModePlan, Plan
+from conformance.statistics.bank_checks import BankCheck
+from conformance.subject import Subject
+
+POOLED = "all cases together"
+"""The part of a ledger in which every case adds to one account of the fault bank: what is wrong everywhere shows soonest."""
+POOLED_WEIGHT = 0.1
+MOST_LEAST = 1_000
+"""Tokens that a case needs before its own bound is worth stating."""
+
+
+def sealed_ledgers(
+    cases: Sequence[Case], name: str, settings: AuditSettings, subjects: Sequence[Subject], alpha: float
+) -> dict[str, Ledger]:
+    """A ledger for each part ("speculation", "control", "lossy") that has cases, with a sealed plan: one part per case."""
+    ledgers = {}
+    for what in ("control", "speculation", "lossy"):
+        some = [case for case in cases if part(case.mode) == what]
+        if not some:
+            continue
+        pooled = POOLED_WEIGHT if len(some) > 1 and settings.level.cases != "plain" else 0.0
+        plans = [_plan(case, settings, subjects[case.pair], case.weight * (1 - pooled)) for case in some]
+        if pooled:
+            tokens = sum(case.tokens for case in some)
+            plans.append(ModePlan(POOLED, pooled, {"bank": 1.0}, tokens))
+        ledgers[what] = Ledger(Plan(tuple(plans), alpha), f"{name} seed {settings.seed}", settings.seed)
+    return ledgers
+
+
+def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float) -> ModePlan:
+    mode, edges = case.mode, forbids(case.asks(settings, subject))
+    drafted = mode.exposes_rounds and mode.speculates
+    return ModePlan.standard(
+        case.name,
+        case.tokens,
+        weight=weight,
+        outside=("edges",) if edges else (),
+        k=settings.k,
+        segments=drafted,
+        slots=drafted,
+        batch=False,
+        ratio_rule=drafted and not edges and mode.ensemble == 1 and mode.rule == "ratio" and mode.draft_law == "draft model",
+        requests_per_shard=max(1, case.tokens // settings.max_tokens // 8),
+    )
+
+
+def pool(ledger: Ledger, cases: Sequence[Case]) -> None:
+    """Add up every case's account of the bank, in the order of the plan."""
+    if POOLED not in ledger.judges:
+        return
+    whole = ledger.judges[POOLED]
+    account, whole.tokens = BankCheck(whole.bank), 0
+    for case in cases:
+        if case.name in ledger.judges:
+            account.merge(ledger.judges[case.name].checks["bank"])
+            whole.tokens += ledger.judges[case.name].tokens
+    whole.checks["bank"] = account
+
+
+def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledger]) -> list[Finding]:
+    """LAW-1 and LAW-2 of every case that gave tokens, and of each ledger's cases together."""
+    found: list[Finding] = []
+    for what, ledger in ledgers.items():
+        some = [state for state in states if part(state.mode) == what]
+        pool(ledger, [state.case for state in some])
+        look = ledger.look()
+        for state in some:
+            if not state.tokens:
+                continue
+            case = state.case
+            pair = law_findings(ledger, case.name, look, state.rows, tokens=state.tokens, planned=case.tokens)
+            found += [_as_declared(_with_refusals(one, state), state) for one in pair]
+        if POOLED in ledger.judges and any(state.tokens for state in some):
+            found.append(_pooled(ledger, what, some, look.named))
+    return found
+
+
+def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase], named: Sequence[object]) -> Finding:
+    plan, judge = ledger.plan[POOLED], ledger.judges[POOLED]
+    evidence = judge.checks["bank"].evidence()
+    wrong = any(getattr(one, "mode", "") == POOLED for one in named)
+    whole = judge.tokens >= sum(state.case.tokens for state in states)
+    verdict = Verdict.VIOLATES if wrong else Verdict.CONFORMS if whole else Verdict.INCONCLUSIVE
+    sample = [state.rows for state in states if state.tokens]
+    p, q = (np.concatenate([rows[side][:64] for rows in sample]) for side in (0, 1))
+    about = f"{judge.tokens} tokens of {len(sample)} cases ({what})"
+    said = "do not follow the laws that were asked for" if wrong else "agree with the laws that were asked for"
+    held = f": {evidence.holder}" if wrong else ""
+    return Finding(
+        "LAW-1",
+        POOLED if what == "speculation" else f"{POOLED} ({what})",
+        verdict if what != "lossy" or verdict is not Verdict.VIOLATES else Verdict.LOSSY_AS_DECLARED,
+        f"together {about} {said}{held}",
+        n=judge.tokens,
+        planned=plan.registered_n,
+        alpha=ledger.plan.alpha,
+        log10_evidence=evidence.log10_e,
+        statistics=(Statistic("bank", evidence.n, log10_evidence=evidence.log10_e, holder=evidence.holder),),
+        detects="in every case at once: " + detectable(judge.bank, plan, ledger.plan.alpha, (p, q), max(judge.tokens, 1)),
+    )
+
+
+def _with_refusals(finding: Finding, state: SampledCase) -> Finding:
+    if not state.refused:
+        return finding
+    return replace(finding, summary=f"{finding.summary}; left out, because the engine refuses them: {', '.join(state.refused)}")
+
+
+def _as_declared(finding: Finding, state: SampledCase) -> Finding:
+    """The verdict of a mode that changes the law on purpose: judged against the mixture that it declares, or only measured."""
+    mode = state.mode
+    if not mode.lossy:
+        return finding
+    if mode.ensemble < 1 and finding.verdict is Verdict.CONFORMS:
+        law = f"{mode.ensemble:g} p + {1 - mode.ensemble:g} q"
+        return replace(finding, verdict=Verdict.LOSSY_AS_DECLARED, summary=f"{finding.summary}, which is declared as {law}")
+    if mode.ensemble == 1 and finding.verdict in (Verdict.VIOLATES, Verdict.CONFORMS):
+        seen = f"measured: {_distance(state):.3f} in total variation between what came and the target's mean law"
+        return replace(finding, verdict=Verdict.LOSSY_AS_DECLARED, summary=f"declared as lossy ({mode.lossy}); {seen}")
+    return finding
+
+
+def _distance(state: SampledCase) -> float:
+    return float(np.abs(state.observed - state.expected).sum() / 2 / max(state.tokens, 1))
+
+
+def plain(cases: Sequence[Case]) -> list[Case]:
+    """The plain cases of the first pair of models: what a mode's own report is about."""
+    return [case for case in cases if case.setting.name == PLAIN and not case.pair]

@@ -1,0 +1,229 @@
+"""One sampled case of an engine: requests go out in order, what comes back is scored and handed to the ledger in that order."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+
+from conformance.asked_law import Asked, asked_laws
+from conformance.cases import PLAIN, Case
+from conformance.checks.accept import looked_at
+from conformance.components import Floats, Ints, Mask
+from conformance.findings import Curve, ModeReport
+from conformance.harness import EngineFailed, Runner
+from conformance.levels import AuditSettings
+from conformance.protocols import Output, Request, Tokens
+from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output, judged_part, request_seed, segments
+from conformance.statistics import Ledger, TokenBlock
+from conformance.statistics.fixed_n import FixedNCheck
+from conformance.statistics.wealth import BetMixture
+from conformance.subject import Subject
+from specref.processors import SamplingSettings
+
+LOOKS = 20
+"""About how often the ledger is looked at: after each chunk of requests."""
+SMALLEST_CHUNK, LARGEST_CHUNK = 8, 64
+SHOWN = 40
+"""Tokens in the report's picture of frequencies."""
+KEPT_ANSWERS = 1_000
+KEPT_ROWS = 256
+"""Rows of p and q kept for saying what was detectable."""
+KEPT_DRAFTS = 4_000
+"""Drafts kept, with their laws, for ACCEPT."""
+
+Watch = Callable[[int], None]
+"""Is told how many more tokens (or prompts) were judged."""
+
+
+@dataclass
+class SampledCase:
+    """The state of one case while it is sampled.
+
+    beyond: outputs that went on after their end. first: the first `KEPT_ANSWERS` requests with their outputs, for the checks
+    that look at an output as a whole. refused: fields of the setting that the engine refuses, left out of a combined one.
+    drafts: what ACCEPT looks at, as p, q, drafts and flags.
+    """
+
+    case: Case
+    subject: Subject
+    settings: AuditSettings
+    ledger: Ledger
+    lock: Lock
+    tokens: int = 0
+    requests: int = 0
+    beyond: int = 0
+    first: list[tuple[Request, Output]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    p_rows: list[Floats] = field(default_factory=list)
+    q_rows: list[Floats] = field(default_factory=list)
+    growth: list[tuple[int, float]] = field(default_factory=list)
+    rounds: AcceptedLengths = field(default_factory=AcceptedLengths)
+    drafts: list[tuple[Floats, Floats, Ints, Mask]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mode = self.case.mode
+        self.observed = np.zeros(self.subject.target.vocabulary)
+        self.expected = np.zeros(self.subject.target.vocabulary)
+        self.edges: BetMixture | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the planned number of tokens was judged."""
+        return self.tokens >= self.case.tokens
+
+    def run(self, runner: Runner, watch: Watch) -> None:
+        """Sample until the planned n, or until this case alone has proven the engine wrong."""
+        started = time.monotonic()
+        self._leave_out_what_is_refused(runner)
+        whole = math.ceil(self.case.tokens / self.settings.max_tokens)
+        chunk = min(LARGEST_CHUNK, max(math.ceil(whole / LOOKS), min(SMALLEST_CHUNK, whole)))
+        while not self.done:
+            requests = [self._request(self.requests + i) for i in range(chunk)]
+            outputs = list(runner.generate(self.mode, requests))
+            for request, output in zip(requests, outputs, strict=True):
+                check_output(request, output, self.subject.target.vocabulary)
+                if self.mode.exposes_rounds and output.rounds is None:
+                    raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
+            before = self.tokens
+            proven = self._judge(requests, outputs)
+            self.seconds = time.monotonic() - started
+            watch(self.tokens - before)
+            if proven:
+                return
+
+    def _leave_out_what_is_refused(self, runner: Runner) -> None:
+        """A combined setting is tried first; what the engine refuses by itself is left out, and the rest judged together."""
+        fields = self.case.setting.fields
+        if len(fields) < 4 or self._refusal(runner, self.case.asks(self.settings, self.subject)) is None:
+            return
+        plain = Case(self.mode, self.case.setting.without(list(fields)))
+        for name, value in fields.items():
+            alone = SamplingSettings(**{**vars(plain.asks(self.settings, self.subject)), name: value})
+            refusal = self._refusal(runner, alone)
+            if refusal is not None:
+                self.refused[name] = refusal
+        self.case = Case(**{**vars(self.case), "setting": self.case.setting.without(list(self.refused))})
+
+    def _refusal(self, runner: Runner, sampling: SamplingSettings) -> str | None:
+        seed = request_seed(self.settings.seed, self.case.name, "tried")
+        try:
+            list(runner.generate(self.mode, [Request(self.case.prompt(self.subject, seed), sampling, seed)]))
+        except EngineFailed as failed:
+            if failed.kind != "unsupported":
+                raise
+            return str(failed)
+        return None
+
+    def _request(self, number: int) -> Request:
+        seed = request_seed(self.settings.seed, self.case.name, number)
+        return Request(self.case.prompt(self.subject, seed), self.case.asks(self.settings, self.subject), seed)
+
+    def _judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
+        """Score and observe one chunk; whether this case alone now proves the engine wrong."""
+        sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
+        self.first += zip(requests[: KEPT_ANSWERS - len(self.first)], outputs)
+        self.beyond += sum(len(o.tokens) > len(part) for o, (_, part) in zip(outputs, sequences))
+        asked = self._laws(requests[0].settings, sequences)
+        block = self._block(sequences, outputs, asked.p, asked.q)
+        self.requests += len(requests)
+        self.tokens += len(block)
+        self._remember(block)
+        self._rounds(sequences, outputs, asked)
+        name, check = self.case.name, "edges"
+        if asked.edges is not None and check in self.ledger.plan[name].checks:
+            self.edges = self.edges or asked.edges.mixture()
+            self.edges.add(asked.edges.log_factors(block.tokens))
+        with self.lock:
+            self.ledger.observe(name, block)
+            if self.edges is not None:
+                self.ledger.put(name, self.edges.evidence(check))
+            look = self.ledger.look()
+        share = look.modes[name] + math.log10(self.ledger.plan[name].weight)
+        self.growth.append((self.tokens, look.modes[name]))
+        return share >= -math.log10(self.ledger.plan.alpha)
+
+    def _laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:
+        """q is what a leak would leak towards; also where no drafts are made, so that the control bets the same."""
+        target = self.subject.target.logits(sequences)
+        draft = None if self.mode.draft_law == "n-gram" else self.subject.draft.logits(sequences)
+        tolerance = self.subject.tolerance
+        asked = asked_laws(sampling, self.mode.order, sequences, target, draft, tolerance, self.case.tokens)
+        if self.mode.ensemble == 1:
+            return asked
+        return Asked(self.mode.ensemble * asked.p + (1 - self.mode.ensemble) * asked.q, asked.q)
+
+    def _rounds(self, sequences: Sequence[tuple[Tokens, Tokens]], outputs: Sequence[Output], asked: Asked) -> None:
+        """What rounds show of acceptance; only where no setting truncates, so that p and q are the engine's own."""
+        if asked.edges is not None or not self.mode.exposes_rounds:
+            return
+        ends = np.cumsum([len(output) for _, output in sequences])[:-1]
+        p, q = np.split(asked.p, ends), np.split(asked.q, ends)
+        self.rounds.add(self.mode.rule, outputs, p, q)
+        if sum(len(one[2]) for one in self.drafts) < KEPT_DRAFTS:
+            parts = [Output(output, made.rounds) for (_, output), made in zip(sequences, outputs)]
+            found = looked_at(parts, p, q)
+            if len(found[2]):
+                self.drafts.append(found)
+
+    def _block(self, sequences: Sequence[tuple[Tokens, Tokens]], outputs: Sequence[Output], p: Floats, q: Floats) -> TokenBlock:
+        lengths = np.array([len(output) for _, output in sequences])
+        numbers = self.requests + np.arange(len(sequences))
+        segment = slot = None
+        if self.mode.exposes_rounds:
+            places = [list(segments(output.rounds or ()))[:length] for output, length in zip(outputs, lengths)]
+            segment, slot = np.array([place for some in places for place in some], dtype=np.int64).reshape(-1, 2).T
+        return TokenBlock(
+            np.array([token for _, output in sequences for token in output], dtype=np.int64),
+            p,
+            q,
+            request=np.repeat(numbers, lengths),
+            segment=segment,
+            slot=slot,
+            silent=tuple(numbers[lengths == 0].tolist()),
+        )
+
+    def _remember(self, block: TokenBlock) -> None:
+        self.observed += np.bincount(block.tokens, minlength=block.V)
+        self.expected += block.p.sum(axis=0)
+        if sum(map(len, self.p_rows)) < KEPT_ROWS and block.q is not None:
+            self.p_rows.append(block.p[::16])
+            self.q_rows.append(block.q[::16])
+
+    @property
+    def rows(self) -> tuple[Floats, Floats]:
+        """A sample of p and q `[C, V]`."""
+        return np.concatenate(self.p_rows)[:KEPT_ROWS], np.concatenate(self.q_rows)[:KEPT_ROWS]
+
+    def report(self) -> ModeReport:
+        """What the report shows of this case; pictures only of the plain one."""
+        shown = np.argsort(-self.expected, kind="stable")[: SHOWN if self.case.setting.name == PLAIN else 0]
+        observed_lengths, theory = self.rounds.histogram()
+        ks = self.ledger.judges[self.case.name].checks.get("ks")
+        curves: tuple[Curve, ...] = ()
+        if isinstance(ks, FixedNCheck) and self.tokens and len(shown):
+            n = min(self.tokens, ks.registered_n)
+            half_width = math.sqrt(math.log(2 / 0.01) / (2 * n))
+            curves = tuple(
+                Curve(order, tuple((i + 1) / len(ecdf) for i in range(len(ecdf))), tuple(ecdf), half_width)
+                for order, ecdf in ks.distribution().items()
+            )
+        return ModeReport(
+            self.case.name,
+            self.mode.rule,
+            ", ".join(f"{name} {value}" for name, value in self.mode.speculation.items()) or "off",
+            self.tokens,
+            self.seconds,
+            curves,
+            tuple(self.subject.texts[token] for token in shown),
+            tuple(self.observed[shown].tolist()),
+            tuple(self.expected[shown].tolist()),
+            observed_lengths,
+            theory,
+            tuple(self.growth),
+        )
