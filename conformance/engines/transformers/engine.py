@@ -16,6 +16,7 @@ from conformance.engines.transformers.settings import generation_config
 from conformance.engines.transformers.trace import Rounds
 from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
 from specref.models import TransformersModel
+from specref.processors import SamplingSettings
 
 BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
@@ -78,10 +79,11 @@ class TransformersEngine(Engine):
         try:
             with torch.inference_mode(), rounds.of(self._target) if rounds else nullcontext():
                 out = self._target.generate(ids, attention_mask=mask, generation_config=config, **named)
-        except ValueError as refusal:
-            if mode.options.get("cache") == "quantized" and mode.speculates:  # it cannot be cropped, and the engine says so
-                raise Unsupported(f"cache='quantized' with speculation: {refusal}") from refusal
-            raise
+        except ValueError as error:
+            refused = _refused(error, mode, settings)
+            if not refused:
+                raise
+            raise Unsupported(f"{refused}: {error}") from error
         scores = self._target.compute_transition_scores(out.sequences, out.scores, normalize_logits=True).tolist()
         for row, logprobs in zip(out.sequences[:, width:].tolist(), scores):
             # A batch pads the rows that ended early. Assisted generation has one row, which is taken as it comes.
@@ -144,6 +146,16 @@ class TransformersEngine(Engine):
 
     def close(self) -> None:
         """See `Engine.close`."""
+
+
+def _refused(error: ValueError, mode: Mode, settings: SamplingSettings) -> str:
+    """Which setting it is that `generate` refuses with these words, or "" if this is no refusal but a crash."""
+    words = str(error)
+    if mode.options.get("cache") and "cache that can be cropped" in words:
+        return f"cache={mode.options['cache']!r} with speculation"
+    if settings.stop_sequences and "stop strings" in words:  # they reach the assistant, but the tokenizer does not
+        return "stop_sequences with an assistant"
+    return ""
 
 
 def make(models: Models) -> TransformersEngine:

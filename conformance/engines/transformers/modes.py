@@ -30,6 +30,10 @@ PROMISES = dict.fromkeys(
 
 ENSEMBLE = 0.5
 """The weight of the target in the mode that is lossy on purpose."""
+GUIDANCE = 1.5
+"""The scale of classifier-free guidance: a processor that reads a second, unprompted sequence with the target."""
+ROUNDED = "keys and values are kept in 8-bit floats"
+GUIDED = "guidance mixes in the target's logits without the prompt: the law is that of the same mode without speculation"
 CONFIDENCE = 0.4
 """The confidence below which an assistant stops drafting (the library's own default)."""
 
@@ -40,43 +44,39 @@ def all_modes(k: int, layers: int) -> Sequence[Mode]:
     constant = {**model, "num_assistant_tokens_schedule": "constant"}
     lookup = {"prompt_lookup_num_tokens": k}
     early = {"assistant_early_exit": max(1, layers // 2), "num_assistant_tokens": k}
-    static, quantized = {"cache": "static"}, {"cache": "quantized"}
+    static, quantized, guided = {"cache": "static"}, {"cache": "quantized"}, {"guidance_scale": GUIDANCE}
     return (
         Mode("off", rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
         _drafts("assistant model", constant),
         _drafts("assistant model, heuristic", {**model, "num_assistant_tokens_schedule": "heuristic"}),
         _drafts("assistant model, confidence", {**constant, "assistant_confidence_threshold": CONFIDENCE}),
         _lookup("prompt lookup", lookup),
-        _drafts("early exit", early, draft_law=""),
-        _drafts("other tokenizer", {"assistant_tokenizer": True, "num_assistant_tokens": k}, draft_law=""),
-        _drafts("multi-token prediction", {"use_mtp": True}, draft_law=""),
-        _drafts("single position", {"single_position": True, "num_assistant_tokens": k}, draft_law=""),
-        _drafts("dflash", {"speculation_type": "dflash"}, draft_law=""),
+        _drafts("early exit", early),
+        _drafts("other tokenizer", {"assistant_tokenizer": True, "num_assistant_tokens": k}),
+        _drafts("multi-token prediction", {"use_mtp": True}),
+        _drafts("single position", {"single_position": True, "num_assistant_tokens": k}),
+        _drafts("dflash", {"speculation_type": "dflash"}),
         _drafts(
             "ensemble",
             {**constant, "assistant_ensemble_weight": ENSEMBLE},
-            rule="undeclared",
-            ensemble=ENSEMBLE,
+            rule="undeclared",  # and so is the mixture: it holds at drafted places only, and q is the assistant's own
             lossy=f"drafted places follow {ENSEMBLE} p + {1 - ENSEMBLE} q (assistant_ensemble_weight), the others p",
         ),
         Mode("off, static cache", options=static, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
         _drafts("assistant model, static cache", constant, options=static),
         _lookup("prompt lookup, static cache", lookup, options=static),
-        _drafts("early exit, static cache", early, draft_law="", options=static),
-        Mode(
-            "off, quantized cache",
-            options=quantized,
-            rule="target",
-            order=ORDER,
-            lossy="keys and values are kept in 8-bit floats",
-        ),
-        _drafts(
-            "assistant model, quantized cache", constant, options=quantized, lossy="keys and values are kept in 8-bit floats"
-        ),
+        _drafts("early exit, static cache", early, options=static),
+        Mode("off, quantized cache", options=quantized, rule="target", order=ORDER, lossy=ROUNDED),
+        _drafts("assistant model, quantized cache", constant, options=quantized, lossy=ROUNDED),
+        Mode("off, guidance", options=guided, rule="target", order=ORDER, lossy=GUIDED),
+        _drafts("assistant model, guidance", constant, options=guided, lossy=GUIDED),
+        _lookup("prompt lookup, guidance", lookup, options=guided, lossy=GUIDED),
     )
 
 
-def _drafts(name: str, speculation: dict[str, Any], rule: str = "ratio", draft_law: str = "draft model", **more: Any) -> Mode:
+def _drafts(name: str, speculation: dict[str, Any], rule: str = "ratio", draft_law: str = "", **more: Any) -> Mode:
+    """A mode that drafts. The law of its drafts is its own affair and left open: an assistant, for one, is handed the processed
+    temperature and applies the requested one again, so that it drafts at the square of it (which is lawful)."""
     return Mode(
         name,
         speculation,

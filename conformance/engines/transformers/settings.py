@@ -54,6 +54,7 @@ def generation_config(mode: Mode, settings: SamplingSettings, tokenizer: Any, pa
         output_scores=True,
         **asked,
         **cache_settings(mode),
+        **{name: mode.options[name] for name in ("guidance_scale",) if name in mode.options},
         **{name: mode.speculation[name] for name in PASSED_ON if name in mode.speculation},
     )
 
