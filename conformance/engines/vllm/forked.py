@@ -1,0 +1,89 @@
+"""An object in a process of its own, forked when it is first asked: what crashes there is an answer here.
+
+Forked, because vLLM takes long to import, and was imported before; no thread runs yet and no device was touched. The child
+stays in its parent's process group: whoever ends the group ends it too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from conformance.protocols import Unsupported
+from conformance.worker import describe
+
+
+class Forked:
+    """The object that `make` gives, in another process. After a crash the next question starts a new one."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._process: Any = None
+        self._pipe: Any = None
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process to ask."""
+        return self._process is not None
+
+    def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of the object. Raises Unsupported, or RuntimeError saying what went wrong."""
+        if self._process is None:
+            self._start()
+        try:
+            self._pipe.send((method, arguments, named))
+            kind, value = self._pipe.recv()
+        except (EOFError, OSError):
+            raise RuntimeError(f"vLLM's process {self._ended()}") from None
+        if kind == "unsupported":
+            raise Unsupported(value)
+        if kind == "raised":
+            raise RuntimeError(value)
+        return value
+
+    def close(self) -> None:
+        """End the process: by the closed pipe, and by force after ten seconds."""
+        if self._process is not None:
+            self._pipe.close()
+            self._process.join(10)
+            if self._process.exitcode is None:
+                self._process.kill()
+                self._process.join()
+            self._process = self._pipe = None
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._make), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def _ended(self) -> str:
+        self._process.join()
+        code = int(self._process.exitcode)
+        self.close()
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
+    """Answer until the pipe is closed. The first question makes the object, so that what this raises is an answer."""
+    for crash in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE):
+        signal.signal(crash, signal.SIG_DFL)  # torch would first spend seconds on printing the stack
+    served: Any = None
+    while True:
+        try:
+            method, arguments, named = pipe.recv()
+        except EOFError:
+            return
+        try:
+            served = make() if served is None else served
+            pipe.send(("value", getattr(served, method)(*arguments, **named)))
+        except Unsupported as refusal:
+            pipe.send(("unsupported", str(refusal)))
+        except Exception as error:
+            traceback.print_exc()
+            pipe.send(("raised", describe(error)))

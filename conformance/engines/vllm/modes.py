@@ -1,0 +1,159 @@
+"""The ways of running vLLM that are audited: every method of speculation, and what else an engine does in pairs with them.
+
+A mode's `speculation` is vLLM's `speculative_config`, with a role ("draft", "medusa", ...) where that wants a folder. Its
+`options` are arguments of `LLM`, and "seed": "of the request" gives every request its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.protocols import Mode
+
+ORDER = (
+    "bad_words",
+    "min_tokens",
+    "logit_bias",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "temperature",
+    "min_p",
+    "top_k",
+    "top_p",
+)
+"""vLLM's own order of processors (`vllm.v1.sample.sampler.Sampler`)."""
+
+LOGPROBS_DOCS = "https://docs.vllm.ai/en/latest/api/vllm/sampling_params/"
+SEED_DOCS = "https://docs.vllm.ai/en/latest/usage/reproducibility/"
+METRICS_DOCS = "https://docs.vllm.ai/en/latest/design/metrics/"
+
+DRAFTERS = "conformance.engines.vllm.drafters"
+ROLES = ("target", "draft", "medusa", "eagle", "eagle3")
+"""What stands for a folder in a mode's speculation."""
+
+PREFIX_CACHE = {"enable_prefix_caching": True, "block_size": 32}
+CHUNKED = {"enable_chunked_prefill": True, "max_num_batched_tokens": 32, "max_num_seqs": 16}
+"""Prompts of up to 49 tokens are read in parts, beside rows that decode."""
+FEW_BLOCKS = {"num_gpu_blocks_override": 24, "block_size": 32}
+"""Room for a handful of requests: the others are pre-empted and start again."""
+SEEDED = {"seed": "of the request"}
+PROCESSED = {"logprobs_mode": "processed_logprobs"}
+RAW = {"logprobs_mode": "raw_logprobs"}
+NEEDS_GPU = ("tensor_parallel_size", "enforce_eager", "async_scheduling")
+"""Options that only a GPU build has."""
+
+
+def all_modes(k: int) -> Sequence[Mode]:
+    """Every mode with `k` drafts per round, speculation off first."""
+    return (*_methods(k), *_company(k), *_reported(k), *_gpu(k))
+
+
+def _methods(k: int) -> tuple[Mode, ...]:
+    """Every method of speculation, as a user switches it on."""
+    return (
+        _mode("off"),
+        _mode("ngram", ngram(k), "one_hot", "n-gram"),
+        _mode("draft_model", draft(k), "one_hot", "draft model"),
+        _mode("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model"),
+        _mode("draft_model, block", _drawn(draft(k)) | {"rejection_sample_method": "block"}, "block", "draft model"),
+        _mode("target as its own draft", draft(k, "target"), "one_hot"),
+        _mode("medusa", _heads("medusa", k), "one_hot"),
+        _mode("eagle", _heads("eagle", k), "one_hot"),
+        _mode("eagle, probabilistic", _drawn(_heads("eagle", k)), "ratio"),
+        _mode("eagle3", _heads("eagle3", k), "one_hot"),
+        _mode("eagle3, probabilistic", _drawn(_heads("eagle3", k)), "ratio"),
+        _mode("mtp", {"method": "mtp", "num_speculative_tokens": k}, "one_hot"),
+        _mode("suffix", {"method": "suffix", "num_speculative_tokens": k}, "one_hot", "n-gram"),
+        _mode("custom_class, constant", _custom("Constant", k), "one_hot"),
+        _mode("custom_class, random", _custom("Random", k), "one_hot"),
+        _mode("custom_class, ragged", _custom("Ragged", k), "one_hot"),
+    )
+
+
+def _company(k: int) -> tuple[Mode, ...]:
+    """Caches, chunks and pre-emption, each with speculation off as its control."""
+    some = (
+        ("ngram", ngram(k), "one_hot", "n-gram"),
+        ("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model"),
+        ("eagle", _heads("eagle", k), "one_hot", ""),
+    )
+    found = []
+    for what, options in (("prefix cache", PREFIX_CACHE), ("chunked prefill", CHUNKED), ("pre-emption", FEW_BLOCKS)):
+        found.append(_mode(f"off, {what}", options=options))
+        found += [_mode(f"{name}, {what}", speculation, rule, law, options) for name, speculation, rule, law in some]
+    return tuple(found)
+
+
+def _reported(k: int) -> tuple[Mode, ...]:
+    """Seeds of the requests, and log-probabilities before and after the processors."""
+    found = []
+    for what, options in (("seeds", SEEDED), ("raw log-probabilities", RAW), ("processed log-probabilities", PROCESSED)):
+        found.append(_mode(f"off, {what}", options=options))
+        found.append(_mode(f"ngram, {what}", ngram(k), "one_hot", "n-gram", options))
+        found.append(_mode(f"draft_model, {what}", draft(k), "one_hot", "draft model", options))
+    return tuple(found)
+
+
+def _gpu(k: int) -> tuple[Mode, ...]:
+    """What only a GPU build has."""
+    found = [_mode("ngram_gpu", ngram(k) | {"method": "ngram_gpu"}, "one_hot", "n-gram")]
+    for what, options in (
+        ("CUDA graphs", {"enforce_eager": False}),
+        ("tensor parallel", {"tensor_parallel_size": 2}),
+        ("async scheduling", {"async_scheduling": True}),
+    ):
+        found.append(_mode(f"off, {what}", options=options))
+        found.append(_mode(f"draft_model, {what}", draft(k), "one_hot", "draft model", options))
+    return tuple(found)
+
+
+def ngram(k: int) -> dict[str, Any]:
+    """Prompt lookup: up to `k` tokens that followed an earlier occurrence of the last one to three."""
+    return {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+
+
+def draft(k: int, role: str = "draft") -> dict[str, Any]:
+    """A draft model; its best tokens, unless told to draw them."""
+    return {"method": "draft_model", "model": role, "num_speculative_tokens": k}
+
+
+def _drawn(speculation: dict[str, Any]) -> dict[str, Any]:
+    return speculation | {"draft_sample_method": "probabilistic"}
+
+
+def _heads(method: str, k: int) -> dict[str, Any]:
+    return {"method": method, "model": method, "num_speculative_tokens": k}
+
+
+def _custom(name: str, k: int) -> dict[str, Any]:
+    return {"method": "custom_class", "model": f"{DRAFTERS}.{name}", "num_speculative_tokens": k}
+
+
+def _mode(
+    name: str,
+    speculation: dict[str, Any] | None = None,
+    rule: str = "target",
+    draft_law: str = "",
+    options: dict[str, Any] | None = None,
+) -> Mode:
+    asked = options or {}
+    promises: dict[str, str] = {}
+    if "logprobs_mode" in asked:
+        promises |= dict.fromkeys(("LOGPROB-1", "LOGPROB-2"), LOGPROBS_DOCS)
+    if "seed" in asked:
+        promises |= {"SEED-1": SEED_DOCS}
+    if speculation:
+        promises |= {"ACCEPT-3": METRICS_DOCS}
+    return Mode(
+        name,
+        speculation or {},
+        rule,
+        draft_law,
+        exposes_rounds=not set(NEEDS_GPU) & set(asked),
+        options=asked,
+        order=ORDER,
+        promises=promises,
+        logprobs=str(asked.get("logprobs_mode", "")).removesuffix("_logprobs"),
+    )

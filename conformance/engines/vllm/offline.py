@@ -1,0 +1,118 @@
+"""One `LLM` in one way of running it: started, asked, counted."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm
+from vllm.exceptions import VLLMValidationError
+
+from conformance.engines.vllm.metrics import from_objects
+from conformance.engines.vllm.modes import NEEDS_GPU, ROLES
+from conformance.engines.vllm.settings import sampling_arguments
+from conformance.engines.vllm.trace import Steps, rounds_of
+from conformance.protocols import Mode, Models, Output, Request, Unsupported
+
+KV_BYTES = 64 * 2**20
+"""Bytes of key-value cache: thousands of tokens of a small model."""
+
+REFUSALS = (VLLMValidationError, NotImplementedError)
+"""How vLLM says that it does not do what a request asks for."""
+
+PLAIN: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "max_model_len": 512,
+    "max_num_seqs": 64,
+    "max_logprobs": -1,
+    "generation_config": "vllm",  # a model's own defaults must not fill in what a request leaves open
+    "enable_prefix_caching": False,
+    "async_scheduling": False,  # with it, the scheduler does not know the drafts
+    "disable_log_stats": False,
+}
+"""Arguments of every `LLM`, unless a mode's options say otherwise."""
+
+
+class Offline:
+    """vLLM's `LLM` for one mode. seed: of the engine's own generator. Raises Unsupported for what is not to be had here."""
+
+    def __init__(self, models: Models, mode: Mode, seed: int) -> None:
+        self._mode = mode
+        self._has_tokenizer = (models.target / "tokenizer_config.json").exists()
+        arguments = PLAIN | {name: value for name, value in mode.options.items() if name != "seed"}
+        speculation = speculative_config(models, mode)
+        if not torch.cuda.is_available():
+            arguments["kv_cache_memory_bytes"] = KV_BYTES
+        self._llm: Any = vllm.LLM(
+            model=str(models.target),
+            skip_tokenizer_init=not self._has_tokenizer,
+            seed=seed,
+            speculative_config=speculation,
+            **arguments,
+        )
+        core = self._llm.llm_engine.engine_core
+        self._steps = Steps(core.engine_core.scheduler) if mode.exposes_rounds else None
+
+    def generate(self, requests: Sequence[Request]) -> list[Output]:
+        """One output per request. All requests are one batch, whatever their settings."""
+        tokenizer = self._llm.get_tokenizer() if self._has_tokenizer else None
+        asked = [vllm.SamplingParams(**sampling_arguments(self._mode, request, tokenizer)) for request in requests]
+        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
+        try:
+            answers = self._llm.generate(prompts, asked, use_tqdm=False)
+        except REFUSALS as refusal:
+            raise Unsupported(f"vLLM refuses: {refusal}") from refusal
+        return [self._output(answer) for answer in answers]
+
+    def counts(self) -> dict[str, float]:
+        """vLLM's own counts since it started."""
+        return from_objects(self._llm.get_metrics())
+
+    def _output(self, answer: Any) -> Output:
+        out = answer.outputs[0]
+        tokens = tuple(int(token) for token in out.token_ids)
+        rounds = None
+        if self._steps is not None:
+            rounds = rounds_of(self._steps.take(answer.request_id), tokens, self._mode.rule)
+        logprobs = None
+        if out.logprobs is not None:
+            logprobs = tuple(float(entry[token].logprob) for token, entry in zip(tokens, out.logprobs))
+        return Output(tokens, rounds, logprobs)
+
+
+def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:
+    """vLLM's `speculative_config`, with folders for roles. Raises Unsupported for what is not to be had here."""
+    asked = dict(mode.speculation)
+    method = asked.get("method")
+    needs = [name for name in NEEDS_GPU if name in mode.options] + ["ngram_gpu"] * (method == "ngram_gpu")
+    if needs and not torch.cuda.is_available():
+        raise Unsupported(f"{needs[0]}: not run, it needs a GPU and vLLM's GPU build")
+    if mode.options.get("tensor_parallel_size", 1) > max(1, torch.cuda.device_count()):
+        raise Unsupported(f"tensor_parallel_size: not run, it needs {mode.options['tensor_parallel_size']} GPUs")
+    if method == "suffix" and importlib.util.find_spec("arctic_inference") is None:
+        raise Unsupported("suffix: vLLM needs the package arctic-inference for it (pip install --no-deps arctic-inference)")
+    if method == "mtp" and not _predicts_ahead(models.target):
+        raise Unsupported("mtp: the target has no layers that predict several tokens ahead")
+    if asked.get("model") in ROLES:
+        asked["model"] = str(folder_of(models, str(asked["model"])))
+    return asked or None
+
+
+def folder_of(models: Models, role: str) -> Path:
+    """The folder of a role: target, draft, or heads that lie beside the target. Raises Unsupported where there are none."""
+    folders = {"target": models.target, "draft": models.draft}
+    folder = folders.get(role) or models.target.resolve().parent / role
+    if not (folder / "config.json").exists():
+        raise Unsupported(f"{role}: no folder of that name, with such heads, lies beside the target")
+    return folder
+
+
+def _predicts_ahead(folder: Path) -> bool:
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(str(folder)).to_dict()
+    return any(config.get(name) for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers"))
