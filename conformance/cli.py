@@ -84,6 +84,51 @@ def audit(
 
 
 @app.command()
+def judge(
+    samples: Annotated[Path | None, typer.Argument(help="JSON Lines, Parquet, or an evidence folder.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our small one.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the engine's draft model.")] = None,
+    temperature: Annotated[float, typer.Option(help="Where a sample does not say it.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(help="Limit, where a sample does not say it.")] = None,
+    logprobs: Annotated[str, typer.Option(help="Of which law: raw or processed.")] = "raw",
+    at_random: Annotated[bool, typer.Option("--omitted-at-random", help="Judge past omitted ones.")] = False,
+    engine: Annotated[str | None, typer.Option(help="Name in reports. Default: the file's.")] = None,
+    engine_version: Annotated[str, typer.Option(help="And its version.")] = "not told",
+    seed: Annotated[int, typer.Option(help="Of the judge's own random numbers.")] = 0,
+    alpha: Annotated[float, typer.Option(help="False-alarm rate of the run.")] = 1e-6,
+    expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the reports.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print a sample's JSON Schema.")] = False,
+) -> None:
+    """Judge samples that were gathered elsewhere, one request on each line, as an audit judges them.
+
+    {"request": 0, "prompt": [5, 6], "output": [7, 8], "settings": {"max_tokens": 64}}
+
+    Example: specref judge samples.jsonl --target ./my-model --draft ./my-draft
+    """
+    from conformance.samples.reading import schema as format_of_samples
+
+    if schema:
+        print(format_of_samples(), end="")
+        return
+    if samples is None:
+        raise UsageProblem("no samples were named; give a file, for instance: specref judge samples.jsonl --target ./my-model")
+    if logprobs not in ("raw", "processed"):
+        raise UsageProblem(f"logprobs is {logprobs!r}; log-probabilities are those of the raw law, or of the processed one")
+    if max_tokens is not None and max_tokens < 1:
+        raise UsageProblem(f"max-tokens is {max_tokens}; an output has a token at least")
+    from conformance.samples.command import run_judge
+    from conformance.samples.judging import Judging
+    from conformance.samples.modes import Defaults
+
+    name = engine or samples.name.split(".")[0] or "samples"
+    defaults = Defaults(temperature, max_tokens, at_random)
+    judging = Judging(name, engine_version, alpha, seed, draft is not None, logprobs, defaults)
+    folder = out or Path("audits") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    raise typer.Exit(run_judge(samples, judging, target, draft, expected, folder, console))
+
+
+@app.command()
 def engines() -> None:
     """List the engines that can be audited here, and how to install the others.
 
@@ -139,6 +184,29 @@ def speedup(
     if k < 1 or gpus < 1 or context < 0:
         raise UsageProblem(f"k {k}, gpus {gpus} and context {context} must be at least 1, 1 and 0")
     run_speedup(acceptance, k, gpus, context, plot, console)
+
+
+@app.command("new-engine")
+def new_engine(
+    name: Annotated[str, typer.Argument(help="Of the engine; the file is called NAME_adapter.py.")],
+    component: Annotated[
+        bool, typer.Option("--component", help="Only its verification function, not the whole engine.")
+    ] = False,
+) -> None:
+    """Write a commented adapter for an engine of your own into the current folder.
+
+    Examples:
+
+      specref new-engine my-engine
+
+      specref new-engine my-engine --component
+    """
+    from conformance.new_engine import write_skeleton
+
+    path = write_skeleton(name, Path(), "component" if component else "engine")
+    console.print(
+        f"Wrote {path}. Fill in the places marked FILL IN, then: specref audit {path.stem}:make --level smoke", markup=False
+    )
 
 
 @app.command()

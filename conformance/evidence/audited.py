@@ -18,12 +18,15 @@ from conformance.subject import Subject
 @dataclass
 class _KeptAudit(_Audit):
     evidence: Evidence = field(default_factory=Unkept)
-    ledgers: dict[bool, Ledger] = field(default_factory=dict)
+    named: dict[str, Ledger] = field(default_factory=dict)
 
     def _ledgers(self, modes: Sequence[Mode]) -> dict[bool, Ledger]:
-        self.ledgers = super()._ledgers(modes)
-        self.evidence.seal(self.ledgers)
-        return self.ledgers
+        found = super()._ledgers(modes)
+        self.named = {"speculation" if speculating else "control": ledger for speculating, ledger in found.items()}
+        if self.lossy is not None:
+            self.named["lossy"] = self.lossy
+        self.evidence.seal(self.named)
+        return found
 
 
 def audit_kept(
@@ -40,5 +43,5 @@ def audit_kept(
     runner = lambda: evidence.recording(make_runner())  # noqa: E731
     audit = _KeptAudit(name, runner, subject, settings, watcher or Silent(), evidence=evidence)
     report = audit.run(lanes)
-    evidence.finish(audit.ledgers)
+    evidence.finish(audit.named)
     return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,16 @@ SAME_MODEL = 1e-3
 
 
 def plan_of(
-    name: str, info: EngineInfo, settings: AuditSettings, subject: Subject, ledgers: Mapping[bool, Ledger]
+    name: str, info: EngineInfo, settings: AuditSettings, subjects: Sequence[Subject], ledgers: Mapping[str, Ledger]
 ) -> dict[str, Any]:
     """The plan as plain data. name: of the engine, as the report calls it."""
     plan = {
         "format": FORMAT,
         "engine": {"name": name, "version": info.version, "modes": [dataclasses.asdict(mode) for mode in info.modes]},
         "settings": dataclasses.asdict(settings),
-        "models": _models(subject),
+        "models": [_models(subject) for subject in subjects],
         "ledgers": {
-            "speculation" if speculating else "control": {
-                "digest": ledger.plan.digest,
-                "plan": json.loads(ledger.plan.to_json()),
-            }
-            for speculating, ledger in sorted(ledgers.items())
+            part: {"digest": ledger.plan.digest, "plan": json.loads(ledger.plan.to_json())} for part, ledger in ledgers.items()
         },
     }
     return dict(from_plain(to_plain(without_folders(plan))))
@@ -94,6 +90,9 @@ def _differences(before: Any, after: Any, name: str) -> Iterator[tuple[str, Any,
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(set(before) | set(after)):
             yield from _differences(before.get(key), after.get(key), f"{name} {key}".strip())
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after), start=1):
+            yield from _differences(one, other, f"{name} {place}")
     elif "log-likelihood" in name and isinstance(before, float) and isinstance(after, float):
         if not math.isclose(before, after, rel_tol=0, abs_tol=SAME_MODEL):
             yield name, before, after
@@ -118,6 +117,7 @@ def engine_of(plan: Mapping[str, Any]) -> EngineInfo:
     return EngineInfo(engine["name"], engine["version"], tuple(Mode(**entry) for entry in engine["modes"]))
 
 
-def refuse_other_models(plan: Mapping[str, Any], subject: Subject) -> None:
+def refuse_other_models(plan: Mapping[str, Any], subjects: Sequence[Subject]) -> None:
     """Raise EvidenceProblem unless the evidence was gathered for these models."""
-    refuse_changes({"models": plan["models"]}, {"models": from_plain(to_plain(_models(subject)))})
+    now = [_models(subject) for subject in subjects]
+    refuse_changes({"models": plan["models"]}, {"models": from_plain(to_plain(now))})

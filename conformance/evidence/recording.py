@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -26,41 +26,47 @@ ENVIRONMENT, LEDGER, SAID = "environment.json", "ledger.json", "said.json"
 class Evidence(Protocol):
     """What an audit does with its evidence."""
 
-    def recording(self, runner: Runner) -> Runner:
-        """The runner, with what it answers kept."""
+    def recording(self, runner: Runner, pair: int = 0) -> Runner:
+        """The runner, which runs an engine on pair number `pair` of models, with what it answers kept."""
 
-    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
-        """The plan is complete, and nothing was sampled yet. ledgers: of speculation (True) and of the control (False)."""
+    def seal(self, ledgers: Mapping[str, Ledger]) -> None:
+        """The plan is complete, and nothing was sampled yet. ledgers: by their part of the verdict ("control", ...)."""
 
-    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def finish(self, ledgers: Mapping[str, Ledger]) -> None:
         """The audit has ended."""
 
 
 class Unkept:
     """Keeps nothing."""
 
-    def recording(self, runner: Runner) -> Runner:
+    def recording(self, runner: Runner, pair: int = 0) -> Runner:
         """See `Evidence.recording`."""
         return runner
 
-    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def seal(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.seal`."""
 
-    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def finish(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.finish`."""
 
 
 class Kept:
     """Keeps the evidence of one audit of one engine in a folder, and resumes what lies there.
 
-    environment: versions that a reader needs. Raises EvidenceProblem if another process writes there, if the plan is another
-    one than was sealed (`seal`), if a stored chunk is damaged, or if it cannot be written; nothing stored is ever changed.
+    subjects: the pairs of models. environment: versions for a reader. Raises EvidenceProblem if another process writes
+    there, if the plan is not the one that was sealed (`seal`), if a chunk is damaged, or if it cannot be written. Nothing
+    that was stored is ever changed.
     """
 
     def __init__(
-        self, folder: Path, name: str, settings: AuditSettings, subject: Subject, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        name: str,
+        settings: AuditSettings,
+        subjects: Sequence[Subject],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.folder, self._name, self._settings, self._subject = folder, name, settings, subject
+        self.folder, self._name, self._settings, self._subjects = folder, name, settings, subjects
         self._environment = dict(environment or {})
         self._writer = WriterLock(folder)
         self._store, self._lock = Store(folder), Lock()
@@ -71,8 +77,8 @@ class Kept:
         self._asked: Counter[str] = Counter()
         self._said: dict[str, dict[str, Any]] = {}
         self._problem: EvidenceProblem | None = None
-        self.replayed: set[str] = set()
-        """Modes of which some answers came from the folder."""
+        self._counts: Counter[str] = Counter()
+        self._unheard: set[str] = set()  # of what came from the folder, the engine's own counts know nothing
 
     def __enter__(self) -> Kept:
         return self
@@ -84,18 +90,18 @@ class Kept:
         """Let others write to the folder."""
         self._writer.release()
 
-    def recording(self, runner: Runner) -> Runner:
+    def recording(self, runner: Runner, pair: int = 0) -> Runner:
         """See `Evidence.recording`."""
-        return _Recording(runner, self)
+        return _Recording(runner, self, pair)
 
     def described(self, info: EngineInfo) -> None:
         """The engine has said what it is."""
         self._info = info
 
-    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def seal(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.seal`."""
         assert self._info is not None, "an engine is described before its plan is sealed"
-        plan = plan_of(self._name, self._info, self._settings, self._subject, ledgers)
+        plan = plan_of(self._name, self._info, self._settings, self._subjects, ledgers)
         if (self.folder / FILE).exists():
             refuse_changes(read_plan(self.folder)[0], plan)
         elif (self.folder / "samples").exists():
@@ -118,21 +124,23 @@ class Kept:
         started = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "versions": self._environment}
         write_sealed(path, [*before, started])
 
-    def finish(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def finish(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.finish`."""
-        named = {"speculation" if speculating else "control": ledger.state() for speculating, ledger in sorted(ledgers.items())}
-        write_sealed(self.folder / LEDGER, named)
+        write_sealed(self.folder / LEDGER, {part: ledger.state() for part, ledger in ledgers.items()})
 
-    def asked(self, mode: Mode, requests: Sequence[Request]) -> tuple[str, Chunk | None]:
+    def asked(self, mode: Mode, pair: int, requests: Sequence[Request]) -> tuple[str, Chunk | None]:
         """The key of these requests, and the chunk that answers them, if it was stored. Asked again, they are another."""
-        key = key_of(mode, requests)
+        key = key_of(mode, pair, requests)
         with self._lock:
             if self._problem is not None:
                 raise self._problem
             place = self._asked[key]
             self._asked[key] += 1
             stored = self._chunks.get(key, [])
-            return key, stored[place] if place < len(stored) else None
+            if place >= len(stored):
+                return key, None
+            self._unheard.add(mode.name)
+            return key, stored[place]
 
     def keep(self, key: str, mode: Mode, requests: Sequence[Request], outputs: Sequence[Output]) -> None:
         """Store a chunk."""
@@ -153,16 +161,33 @@ class Kept:
             self._said.setdefault(mode.name, {})[what] = value
             write_sealed(self.folder / SAID, self._said)
 
-    def said(self, mode: Mode, what: str) -> Any:
-        """What `say` stored, or None."""
-        return self._said.get(mode.name, {}).get(what)
+    def metrics(self, mode: Mode, pair: int, ask: Callable[[], Mapping[str, float] | None]) -> Mapping[str, float] | None:
+        """The engine's counts at this point of the audit, as it gave them then or gives them now.
+
+        None where they are of no use: an engine that was started again counts from there, and not what came from the folder.
+        """
+        with self._lock:
+            number = self._counts[f"{mode.name} {pair}"]
+            self._counts[f"{mode.name} {pair}"] += 1
+            what = f"metrics {pair} {number}"
+            if what in self._said.get(mode.name, {}):
+                self._unheard.add(mode.name)
+                found: Mapping[str, float] = self._said[mode.name][what]
+                return found
+            if number and mode.name in self._unheard:
+                return None
+            self._unheard.discard(mode.name)
+        now = ask()
+        if now is not None:
+            self.say(mode, what, dict(now))
+        return now
 
 
 class _Recording:
     """A runner whose answers are kept."""
 
-    def __init__(self, runner: Runner, evidence: Kept) -> None:
-        self._runner, self._evidence = runner, evidence
+    def __init__(self, runner: Runner, evidence: Kept, pair: int) -> None:
+        self._runner, self._evidence, self._pair = runner, evidence, pair
 
     def describe(self, k: int) -> EngineInfo:
         """See `Runner.describe`."""
@@ -172,9 +197,8 @@ class _Recording:
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Runner.generate`."""
-        key, chunk = self._evidence.asked(mode, requests)
+        key, chunk = self._evidence.asked(mode, self._pair, requests)
         if chunk is not None:
-            self._evidence.replayed.add(mode.name)
             yield from outputs_of(chunk, len(requests))
             return
         outputs: list[Output] = []
@@ -190,13 +214,8 @@ class _Recording:
         yield from outputs[-1:]
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
-        """See `Runner.metrics`. None if the engine did not see all of this mode: it counts from its own start."""
-        found = self._evidence.said(mode, "metrics")
-        if found is None and mode.name not in self._evidence.replayed:
-            found = self._runner.metrics(mode)
-            if found is not None:
-                self._evidence.say(mode, "metrics", dict(found))
-        return None if found is None else {str(name): float(value) for name, value in found.items()}
+        """See `Runner.metrics`."""
+        return self._evidence.metrics(mode, self._pair, lambda: self._runner.metrics(mode))
 
     def components(self) -> Sequence[Component]:
         """See `Runner.components`."""

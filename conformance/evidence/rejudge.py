@@ -29,23 +29,24 @@ class EvidenceEnds(WrongUse):
     """The folder holds no answer to what is asked: the audit had not come so far."""
 
 
-def judge_evidence(folder: Path, subject: Subject) -> EngineReport:
+def judge_evidence(folder: Path, subjects: Sequence[Subject]) -> EngineReport:
     """The report of the audit whose evidence lies in `folder`: a complete one word for word, of an interrupted one what was
     judged, the longest prefix of every mode, as inconclusive. Raises EvidenceProblem for another target or damaged evidence.
     """
     plan, _ = read_plan(folder)
-    refuse_other_models(plan, subject)
-    replay, rules = _Replay(folder, engine_of(plan)), _Sealed(plan)
-    report = audit_kept(plan["engine"]["name"], lambda: replay, subject, settings_of(plan), evidence=rules)
+    refuse_other_models(plan, subjects)
+    stored, settings = _Stored(folder, engine_of(plan)), settings_of(plan)
+    make = lambda: _Replay(stored, 0)  # noqa: E731
+    report = audit_kept(plan["engine"]["name"], make, subjects[0], settings, evidence=_Sealed(plan))
     starts = read_sealed(folder / ENVIRONMENT)[0] if (folder / ENVIRONMENT).exists() else []
     if starts:
         report = replace(report, started=starts[0]["started"], environment=starts[-1]["versions"] or report.environment)
     return replace(report, notes=(*report.notes, *_notes(folder, report, starts)))
 
 
-def read_ledgers(folder: Path) -> dict[bool, Ledger]:
-    """The ledgers of an audit that has ended: of speculation (True) and of the control (False), to merge or carry."""
-    return {name == "speculation": Ledger.from_state(state) for name, state in read_sealed(folder / LEDGER)[0].items()}
+def read_ledgers(folder: Path) -> dict[str, Ledger]:
+    """The ledgers of an audit that has ended, by their part of the verdict, to merge or carry."""
+    return {part: Ledger.from_state(state) for part, state in read_sealed(folder / LEDGER)[0].items()}
 
 
 def _notes(folder: Path, report: EngineReport, starts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -54,7 +55,7 @@ def _notes(folder: Path, report: EngineReport, starts: Sequence[Mapping[str, Any
         notes.append(f"The audit was interrupted and resumed: it was started {len(starts)} times.")
     if (folder / LEDGER).exists() and report.log10_evidence is not None:
         ledgers = read_ledgers(folder)
-        before = ledgers[True].look().log10_e if True in ledgers else report.log10_evidence
+        before = ledgers["speculation"].look().log10_e if "speculation" in ledgers else report.log10_evidence
         if not (before == report.log10_evidence or math.isclose(before, report.log10_evidence, abs_tol=SAME_EVIDENCE)):
             notes.append(
                 f"The stored ledger says log10 evidence {before:.3f}, not {report.log10_evidence:.3f}: one of both is wrong."
@@ -68,9 +69,9 @@ class _Sealed(Unkept):
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._sealed = {name: one["digest"] for name, one in plan["ledgers"].items()}
 
-    def seal(self, ledgers: Mapping[bool, Ledger]) -> None:
+    def seal(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.seal`."""
-        now = {"speculation" if speculating else "control": ledger.plan.digest for speculating, ledger in ledgers.items()}
+        now = {part: ledger.plan.digest for part, ledger in ledgers.items()}
         if now != self._sealed:
             raise EvidenceProblem(
                 "this version of specref would judge by other weights than the sealed plan has: "
@@ -78,38 +79,50 @@ class _Sealed(Unkept):
             )
 
 
-class _Replay:
-    """A runner that answers from the folder, and never more than was stored."""
+class _Stored:
+    """What a folder holds, and how far it was asked for."""
 
     def __init__(self, folder: Path, info: EngineInfo) -> None:
-        self._info = info
-        self._chunks: dict[str, list[Chunk]] = {}
-        self._asked: Counter[str] = Counter()
-        self._said = read_sealed(folder / SAID)[0] if (folder / SAID).exists() else {}
+        self.info = info
+        self.chunks: dict[str, list[Chunk]] = {}
+        self.asked: Counter[str] = Counter()
+        self.said: dict[str, dict[str, Any]] = read_sealed(folder / SAID)[0] if (folder / SAID).exists() else {}
         store = Store(folder)
         for number, mode in enumerate(info.modes):
             for chunk in store.chunks(store.mode_folder(number, mode)):
-                self._chunks.setdefault(chunk.key, []).append(chunk)
+                self.chunks.setdefault(chunk.key, []).append(chunk)
+
+    def next(self, what: str) -> int:
+        """How often this was asked before."""
+        self.asked[what] += 1
+        return self.asked[what] - 1
+
+
+class _Replay:
+    """A runner that answers from the folder, and never more than was stored."""
+
+    def __init__(self, stored: _Stored, pair: int) -> None:
+        self._stored, self._pair = stored, pair
 
     def describe(self, k: int) -> EngineInfo:
         """See `Runner.describe`."""
-        return self._info
+        return self._stored.info
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Runner.generate`."""
-        key = key_of(mode, requests)
-        stored, place = self._chunks.get(key, []), self._asked[key]
-        self._asked[key] += 1
-        if place >= len(stored):
-            failed = self._said.get(mode.name, {}).get(f"failed {key}")
+        key = key_of(mode, self._pair, requests)
+        chunks, place = self._stored.chunks.get(key, []), self._stored.next(key)
+        if place >= len(chunks):
+            failed = self._stored.said.get(mode.name, {}).get(f"failed {key}")
             if failed is not None:
                 raise EngineFailed(failed["kind"], failed["message"])
             raise EvidenceEnds("the evidence ends here; the audit was interrupted")
-        return iter(outputs_of(stored[place], len(requests)))
+        return iter(outputs_of(chunks[place], len(requests)))
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Runner.metrics`."""
-        found: Mapping[str, float] | None = self._said.get(mode.name, {}).get("metrics")
+        number = self._stored.next(f"metrics {mode.name} {self._pair}")
+        found: Mapping[str, float] | None = self._stored.said.get(mode.name, {}).get(f"metrics {self._pair} {number}")
         return found
 
     def components(self) -> Sequence[Component]:

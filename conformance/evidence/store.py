@@ -122,6 +122,6 @@ class WriterLock:
         self._lock.release()
 
 
-def key_of(mode: Mode, requests: Sequence[Request]) -> str:
-    """Names what was asked: the same for the same requests in the same mode."""
-    return checksum(json.dumps([mode.name, [request.to_json() for request in requests]], default=float).encode())[:16]
+def key_of(mode: Mode, pair: int, requests: Sequence[Request]) -> str:
+    """Names what was asked: the same for the same requests in the same mode, on the same pair of models."""
+    return checksum(json.dumps([mode.name, pair, [request.to_json() for request in requests]], default=float).encode())[:16]

@@ -36,8 +36,8 @@ class Defaults:
 @dataclass
 class ModeSurvey:
     """What was counted in one mode. first, example: the line that others are compared with. floor: tokens that these requests
-    give whatever they say, where the target has ids that end an output (True) and where it has none (False). law: the line and
-    the settings that others are compared with.
+    give whatever they say, where the target has ids that end an output (True) and where it has none (False). most: tokens that
+    they may give. law: the line and the settings that others are compared with.
     """
 
     name: str
@@ -47,6 +47,7 @@ class ModeSurvey:
     sampled: int = 0
     greedy: int = 0
     tokens: int = 0
+    most: int = 0
     floor: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     k: int = 0
     unfinished: int = 0
@@ -138,10 +139,11 @@ def one_kind(number: int, sample: SampleLine, mode: ModeSurvey, defaults: Defaul
         what = f"{shown(temperature)} is no temperature that can be judged"
         raise BadSamples(number, "settings.temperature", what, f"use 0 (greedy), or {LOWEST_TEMPERATURE:g} or more")
     law = {**{name: settings[name] for name in LAW}, "temperature": temperature}
+    law["eos"] = settings["eos"] if settings["min_tokens"] else None
     if temperature > 0 and mode.law is None:
         mode.law = number, law
     if temperature > 0 and mode.law is not None and mode.law[1] != law:
         line, settled = mode.law
-        name = next(name for name in LAW if settled[name] != law[name])
+        name = next(name for name in law if settled[name] != law[name])
         what = f"{shown(law[name])} here, and {shown(settled[name])} in line {line} of mode {sample.mode!r}"
         raise BadSamples(number, f"settings.{name}", what, 'settings may not be mixed: give each its own "mode"')

@@ -137,6 +137,7 @@ def _count(number: int, sample: SampleLine, mode: ModeSurvey, defaults: Defaults
         return
     mode.sampled += 1
     mode.tokens += len(output.tokens)
+    mode.most += request.settings.max_tokens
     for target_ends in mode.floor:
         mode.floor[target_ends] += _floor(sample, request.settings, defaults, target_ends)
 

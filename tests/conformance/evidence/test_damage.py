@@ -44,7 +44,7 @@ def test_a_damaged_chunk_is_named_with_the_remedy_and_nothing_is_touched(complet
     chunk = chunks(complete)[3]
     damaged(chunk, how)
     before = everything(complete / "samples")
-    for use in (lambda: kept(complete), lambda: judge_evidence(complete, subject())):
+    for use in (lambda: kept(complete), lambda: judge_evidence(complete, [subject()])):
         with pytest.raises(EvidenceProblem, match=f"{chunk.name} is damaged .*Put back a copy of it; or delete this one file"):
             use()
     assert everything(complete / "samples") == before
@@ -90,7 +90,7 @@ class Renamed(Small):
         (lambda folder: kept(folder, settings=replace(SETTINGS, level=MORE)), "level tokens was 160 and is 320"),
         (lambda folder: kept(folder, Renamed()), 'engine version was "source" and is "another"'),
         (lambda folder: kept(folder, ReferenceEngine(*instance())), "engine modes was"),
-        (lambda folder: other_models(folder), "models log-likelihood, "),
+        (lambda folder: other_models(folder), "models 1 log-likelihood, "),
     ],
 )
 def test_a_changed_plan_is_refused_by_name(complete: Path, change: object, says: str) -> None:
@@ -105,13 +105,13 @@ def test_a_changed_plan_is_refused_by_name(complete: Path, change: object, says:
 
 
 def other_models(folder: Path) -> EngineReport:
-    return judge_evidence(folder, subject(number=1))
+    return judge_evidence(folder, [subject(number=1)])
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
-    with Kept(tmp_path, "small", SETTINGS, subject()):
+    with Kept(tmp_path, "small", SETTINGS, [subject()]):
         with pytest.raises(EvidenceProblem, match="another process is writing"):
-            Kept(tmp_path, "small", SETTINGS, subject())
+            Kept(tmp_path, "small", SETTINGS, [subject()])
         program = "import filelock, sys; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"
         ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], capture_output=True, text=True)
         assert "Timeout" in ended.stderr
@@ -156,10 +156,10 @@ def test_a_real_limit_on_file_size_is_a_full_disk(tmp_path: Path) -> None:
 
 def test_folders_that_are_no_evidence_say_so(tmp_path: Path) -> None:
     with pytest.raises(EvidenceProblem, match="is no evidence folder of an engine"):
-        judge_evidence(tmp_path, subject())
+        judge_evidence(tmp_path, [subject()])
     (tmp_path / "file").write_text("")
     with pytest.raises(EvidenceProblem, match="give another folder"):
-        Kept(tmp_path / "file", "small", SETTINGS, subject())
+        Kept(tmp_path / "file", "small", SETTINGS, [subject()])
     (tmp_path / "samples").mkdir()
     with pytest.raises(EvidenceProblem, match=r"holds samples but no plan\.json"):
         kept(tmp_path)

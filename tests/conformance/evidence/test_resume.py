@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from conformance.evidence.rejudge import judge_evidence, read_ledgers
 from conformance.findings import EngineReport, Verdict
 from conformance.harness import EngineFailed, InProcess
 from conformance.protocols import Mode
-from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, slowly, subject
+from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, left_alone, slowly, subject
 
 
 class Killed(BaseException):
@@ -52,25 +53,29 @@ class Trapped(Small):
         self.trap.step()
 
 
-@pytest.mark.parametrize(("lanes", "repeat"), [(1, 0), (1, 1), (1, 2), (2, 0)])
-def test_an_audit_killed_five_times_ends_as_if_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: EngineReport, lanes: int, repeat: int
+@pytest.mark.parametrize(("lanes", "families"), [(1, 0), (1, 1), (2, 0), (2, 1)])
+def test_an_audit_killed_at_random_points_ends_as_if_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, families: int
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     rng = random.Random(seed)
-    engine = Trapped(*instance())
+    engine, settings = Trapped(*instance()), replace(SETTINGS, level=replace(SETTINGS.level, requests=families))
+    killed, folder = 0, tmp_path / "first"
     with monkeypatch.context() as patch:
         engine.trap = Trap(patch)
-        for _ in range(5):
-            engine.trap.left = rng.randrange(40)
-            with pytest.raises(Killed):
-                kept(tmp_path, engine, lanes=lanes)
-    report = kept(tmp_path, lanes=lanes)
-    assert comparable(report) == comparable(undisturbed), f"killed at the points of seed {seed}"
+        while killed < 5:
+            engine.trap.left = rng.randrange(60)
+            try:
+                kept(folder, engine, settings, lanes)
+            except Killed:
+                killed += 1
+            else:
+                folder = tmp_path / str(killed)  # it had come so far that it ended first: begin again
+    report = kept(folder, settings=settings, lanes=lanes)
+    assert comparable(report) == comparable(left_alone(settings)), f"killed at the points of seed {seed}"
     assert not list(tmp_path.rglob("*.tmp"))
-    again = judge_evidence(tmp_path, subject())
+    again = judge_evidence(folder, [subject()])
     assert comparable(again) == comparable(report)
-    assert any("resumed" in note for note in again.notes)
 
 
 def test_real_sigkills_lose_nothing(tmp_path: Path, undisturbed: EngineReport) -> None:
@@ -78,7 +83,7 @@ def test_real_sigkills_lose_nothing(tmp_path: Path, undisturbed: EngineReport) -
     processes.set_forkserver_preload(["tests.conformance.evidence.audits"])
     for _ in range(3):
         before = len(chunks(tmp_path))
-        wanted = before + random.SystemRandom().randrange(2, 8)
+        wanted = before + random.SystemRandom().randrange(1, 3)
         victim = processes.Process(target=slowly, args=(tmp_path,))
         victim.start()
         deadline = time.monotonic() + 240
@@ -91,6 +96,7 @@ def test_real_sigkills_lose_nothing(tmp_path: Path, undisturbed: EngineReport) -
         assert len(stored) > before
         assert {path: path.read_bytes() for path in stored} == stored
     assert comparable(kept(tmp_path)) == comparable(undisturbed)
+    assert any("it was started 4 times" in note for note in judge_evidence(tmp_path, [subject()]).notes)
 
 
 def test_a_finished_audit_asks_the_engine_nothing_and_keeps_its_ledgers(tmp_path: Path) -> None:
@@ -104,8 +110,8 @@ def test_a_finished_audit_asks_the_engine_nothing_and_keeps_its_ledgers(tmp_path
     assert comparable(kept(tmp_path, Unasked(*instance()))) == comparable(first)
     assert {path: path.read_bytes() for path in chunks(tmp_path)} == stored
     ledgers = read_ledgers(tmp_path)
-    assert ledgers[True].look().log10_e == first.log10_evidence
-    assert set(ledgers) == {True, False}
+    assert ledgers["speculation"].look().log10_e == first.log10_evidence
+    assert set(ledgers) == {"speculation", "control"}
 
 
 def test_an_interrupted_audit_can_be_judged_so_far(tmp_path: Path) -> None:
@@ -119,7 +125,7 @@ def test_an_interrupted_audit_can_be_judged_so_far(tmp_path: Path) -> None:
 
     with pytest.raises(Killed):
         kept(tmp_path, Stops(*instance()))
-    report = judge_evidence(tmp_path, subject())
+    report = judge_evidence(tmp_path, [subject()])
     verdicts = {(one.requirement, one.mode): one.verdict for one in report.findings}
     assert verdicts["LAW-1", "off"] is Verdict.CONFORMS
     assert verdicts["LAW-1", "draft model, ratio"] is Verdict.INCONCLUSIVE
@@ -133,10 +139,10 @@ def test_what_an_engine_failed_at_is_told_again_and_tried_again(tmp_path: Path, 
                 raise EngineFailed("crash", "OSError: /home/me/models/tiny/config.json")
             return super().generate(mode, requests)
 
-    with Kept(tmp_path, "small", SETTINGS, subject()) as evidence:
+    with Kept(tmp_path, "small", SETTINGS, [subject()]) as evidence:
         failed = audit_kept("small", lambda: Fails(Small(*instance())), subject(), SETTINGS, evidence=evidence)
     assert Verdict.ERROR in [one.verdict for one in failed.findings]
-    again = judge_evidence(tmp_path, subject())
+    again = judge_evidence(tmp_path, [subject()])
     assert comparable(again) == comparable(failed)
     assert "/home" not in (tmp_path / "said.json").read_text()
     assert comparable(kept(tmp_path)) == comparable(undisturbed)

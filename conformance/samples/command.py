@@ -1,0 +1,98 @@
+"""One run of `specref judge`: what the file holds, the sealed plan, the judgement, the table and the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from conformance.checks.law import can_catch
+from conformance.evidence.plan import FILE
+from conformance.expected import mark_expected, read_expected
+from conformance.findings import EngineReport, exit_code
+from conformance.levels import AuditSettings, Level
+from conformance.problems import UsageProblem
+from conformance.progress import watching
+from conformance.protocols import Models, Scorer
+from conformance.reporting import write
+from conformance.reporting.terminal import print_table
+from conformance.run import _models
+from conformance.samples.judging import Judging, judge_samples
+from conformance.samples.survey import Survey, survey
+from conformance.scoring import TransformersScorer
+from conformance.subject import Subject, read_subject
+from specref.models import BadModel
+
+
+def run_judge(
+    path: Path, judging: Judging, target: Path | None, draft: Path | None, expected: Path | None, out: Path, console: Console
+) -> int:
+    """Judge a file of samples or an evidence folder, write the reports, and return the exit code. Raises UsageProblem."""
+    known = read_expected(expected) if expected else []
+    AuditSettings(Level("samples", 1, 1, ""), judging.alpha, judging.seed, 1, judging.defaults.temperature)  # out of range?
+    report = _evidence(path, _models(target, draft)) if path.is_dir() else _samples(path, judging, target, draft, console)
+    reports: Sequence[EngineReport] = mark_expected([report], known)
+    try:
+        files = write(reports, out)
+    except OSError as error:
+        raise UsageProblem(f"cannot write reports to {out}: {error.strerror}; give another folder with --out") from error
+    print_table(reports, console)
+    console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
+    return exit_code(reports)
+
+
+def _samples(path: Path, judging: Judging, target: Path | None, draft: Path | None, console: Console) -> EngineReport:
+    models = _models(target, draft or target)
+    found = survey(path, judging.defaults)  # whatever is wrong with the file is found before the models are read
+    subject = read_subject(models if draft else Models(models.target, models.target))
+    if not draft:
+        subject = replace(subject, draft=subject.target, draft_name="none given")
+    found.refuse_outside(subject.target.vocabulary, _context(subject.target))
+    try:
+        _print_plan(path, found, subject, judging, console)
+        with watching(console) as watcher:
+            watcher.begin(judging.engine, sum(one.tokens for one in found.modes.values()))
+            report = judge_samples(path, found, subject, judging, lambda n: watcher.advance(judging.engine, n, path.name))
+            watcher.end(judging.engine)
+    except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
+        raise UsageProblem(f"these models cannot be used: {problem}") from problem
+    return report
+
+
+def _evidence(folder: Path, models: Models) -> EngineReport:
+    from conformance.evidence.rejudge import judge_evidence
+
+    if not (folder / FILE).exists():
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{FILE}"))
+        say = f"it has some of {', '.join(inside)}: name one of these" if inside else f"give the folder that holds {FILE}"
+        raise UsageProblem(f"{folder.name!r} is neither a file of samples nor the evidence of one engine; {say}")
+    return judge_evidence(folder, [read_subject(models)])
+
+
+def _context(target: Scorer) -> int | None:
+    """How many tokens the target can read, where it says so."""
+    if not isinstance(target, TransformersScorer):
+        return None
+    found = getattr(target.model.config.get_text_config(), "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _print_plan(path: Path, found: Survey, subject: Subject, judging: Judging, console: Console) -> None:
+    console.print(f"Samples: {path.name}, SHA-256 {found.digest[:16]}….", markup=False)
+    for name, one in found.modes.items():
+        parts = [f"{one.sampled:,} sampled requests with {one.tokens:,} tokens"] if one.sampled else []
+        parts += [f"{one.greedy:,} greedy ones"] if one.greedy else []
+        console.print(f"  {name}: {' and '.join(parts) or 'nothing that can be judged'}", markup=False)
+    console.print(
+        f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}; false-alarm rate "
+        f"{judging.alpha:g}; judge's seed {judging.seed}.",
+        markup=False,
+    )
+    largest = max(found.modes.values(), key=lambda one: one.tokens)
+    if largest.tokens:
+        level = Level("samples", largest.tokens, 0, "")
+        settings = AuditSettings(level, judging.alpha, judging.seed, max(largest.k, 1), largest.temperature)
+        caught = can_catch(subject, settings)
+        console.print(f"Would be caught in mode {largest.name!r}, with probability 99.9%: {caught}, or more.", markup=False)
