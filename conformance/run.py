@@ -81,7 +81,8 @@ def _audit(
     entry: Registered, models: Models, subject: Subject, settings: AuditSettings, folder: Path, watcher: Watcher
 ) -> EngineReport:
     def start() -> EngineProcess:
-        return EngineProcess(entry.factory, models, patience=PATIENCE, log=folder / f"{entry.name}.log")
+        log = folder / f"{entry.name}.log"
+        return EngineProcess(entry.factory, models, patience=PATIENCE, log=log, python=entry.python)
 
     settings = replace(settings, level=settings.level.scaled(entry.share))
     lanes = min(2, os.cpu_count() or 1)

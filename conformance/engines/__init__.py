@@ -5,6 +5,9 @@ The registry knows how to load an engine and what to install when it is missing;
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -24,9 +27,17 @@ class Registered:
     share: float = 1.0
 
     @property
+    def python(self) -> str:
+        """The interpreter that runs it: the one that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), or this one."""
+        return os.environ.get(f"SPECREF_PYTHON_{self.name.upper().replace('-', '_')}", sys.executable)
+
+    @property
     def importable(self) -> bool:
-        """Whether its package is installed in this environment."""
-        return find_spec(self.package) is not None
+        """Whether its package is installed in that interpreter's environment."""
+        if self.python == sys.executable:
+            return find_spec(self.package) is not None
+        asks = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({self.package!r}) is None)"
+        return subprocess.run([self.python, "-c", asks], check=False).returncode == 0
 
 
 REGISTRY = (
@@ -44,6 +55,13 @@ REGISTRY = (
         "transformers",
         "pip install transformers",
         "Hugging Face transformers: assisted generation with a draft model, and prompt lookup",
+    ),
+    Registered(
+        "vllm",
+        "conformance.engines.vllm:make",
+        "vllm",
+        'nox -s "audit(vllm)" (its own environment; with a GPU: pip install vllm)',
+        "vLLM, offline: n-gram, draft model, Medusa, EAGLE, suffix, custom drafters; caches, chunks, seeds, log-probabilities",
     ),
 )
 

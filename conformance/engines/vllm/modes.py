@@ -74,39 +74,41 @@ def _methods(k: int) -> tuple[Mode, ...]:
 
 def _company(k: int) -> tuple[Mode, ...]:
     """Caches, chunks and pre-emption, each with speculation off as its control."""
-    some = (
-        ("ngram", ngram(k), "one_hot", "n-gram"),
-        ("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model"),
-        ("eagle", _heads("eagle", k), "one_hot", ""),
+    lookup = ("ngram", ngram(k), "one_hot", "n-gram")
+    drawn = ("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model")
+    eagle = ("eagle", _heads("eagle", k), "one_hot", "")
+    return (
+        *_with("prefix cache", PREFIX_CACHE, lookup, drawn, eagle),
+        *_with("chunked prefill", CHUNKED, lookup, drawn),
+        *_with("pre-emption", FEW_BLOCKS, drawn),
     )
-    found = []
-    for what, options in (("prefix cache", PREFIX_CACHE), ("chunked prefill", CHUNKED), ("pre-emption", FEW_BLOCKS)):
-        found.append(_mode(f"off, {what}", options=options))
-        found += [_mode(f"{name}, {what}", speculation, rule, law, options) for name, speculation, rule, law in some]
-    return tuple(found)
 
 
 def _reported(k: int) -> tuple[Mode, ...]:
     """Seeds of the requests, and log-probabilities before and after the processors."""
-    found = []
-    for what, options in (("seeds", SEEDED), ("raw log-probabilities", RAW), ("processed log-probabilities", PROCESSED)):
-        found.append(_mode(f"off, {what}", options=options))
-        found.append(_mode(f"ngram, {what}", ngram(k), "one_hot", "n-gram", options))
-        found.append(_mode(f"draft_model, {what}", draft(k), "one_hot", "draft model", options))
-    return tuple(found)
+    lookup, best = ("ngram", ngram(k), "one_hot", "n-gram"), ("draft_model", draft(k), "one_hot", "draft model")
+    return (
+        *_with("seeds", SEEDED, lookup, best),
+        *_with("raw log-probabilities", RAW, best),
+        *_with("processed log-probabilities", PROCESSED, best),
+    )
+
+
+def _with(what: str, options: dict[str, Any], *some: tuple[str, dict[str, Any], str, str]) -> tuple[Mode, ...]:
+    """Modes with the same options, speculation off among them."""
+    speculating = (_mode(f"{name}, {what}", asked, rule, law, options) for name, asked, rule, law in some)
+    return (_mode(f"off, {what}", options=options), *speculating)
 
 
 def _gpu(k: int) -> tuple[Mode, ...]:
     """What only a GPU build has."""
-    found = [_mode("ngram_gpu", ngram(k) | {"method": "ngram_gpu"}, "one_hot", "n-gram")]
-    for what, options in (
-        ("CUDA graphs", {"enforce_eager": False}),
-        ("tensor parallel", {"tensor_parallel_size": 2}),
-        ("async scheduling", {"async_scheduling": True}),
-    ):
-        found.append(_mode(f"off, {what}", options=options))
-        found.append(_mode(f"draft_model, {what}", draft(k), "one_hot", "draft model", options))
-    return tuple(found)
+    best = ("draft_model", draft(k), "one_hot", "draft model")
+    return (
+        _mode("ngram_gpu", ngram(k) | {"method": "ngram_gpu"}, "one_hot", "n-gram"),
+        *_with("CUDA graphs", {"enforce_eager": False}, best),
+        *_with("tensor parallel", {"tensor_parallel_size": 2}, best),
+        *_with("async scheduling", {"async_scheduling": True}, best),
+    )
 
 
 def ngram(k: int) -> dict[str, Any]:
