@@ -1,4 +1,5 @@
-"""Every job of the project; `nox -l` lists them. All share one environment, installed once from constraints.txt.
+"""Every job of the project; `nox -l` lists them. All share one environment, installed once from constraints.txt; an engine that
+needs other packages runs in one of its own beside it (`nox -s "audit(vllm)"`).
 
 With your own torch or engines (a GPU machine, say): `nox --no-venv -s conformance` installs nothing and runs in the environment
 that `python` names, where the project must be installed (`pip install -e .`).
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import tomllib
 from pathlib import Path
 
 import nox
@@ -18,14 +20,22 @@ nox.options.default_venv_backend = "none"  # nox would make an environment of gi
 ROOT = Path(__file__).parent
 ENVIRONMENT = ROOT / ".nox" / "specref"
 OWN_ENVIRONMENT = "--no-venv" in sys.argv
+ENGINES = tomllib.loads((ROOT / "conformance" / "engines" / "environments.toml").read_text())
+"""What engines need that live in an environment of their own."""
+AUDITED = ("specref", "transformers", *ENGINES)
 
 
-def python(session: nox.Session, *arguments: str) -> None:
+def program_of(environment: Path) -> str:
+    """The Python of an environment."""
+    return str(environment / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+
+
+def python(session: nox.Session, *arguments: str, **variables: str) -> None:
     """Run the environment's Python, after bringing the environment up to date with the pins."""
     if OWN_ENVIRONMENT:
-        session.run("python", *arguments, external=True)
+        session.run("python", *arguments, external=True, env=variables)
         return
-    program = str(ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+    program = program_of(ENVIRONMENT)
     pins = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))).hexdigest()
     stamp = ENVIRONMENT / "installed-pins"
     if not stamp.exists() or stamp.read_text() != pins:
@@ -34,7 +44,22 @@ def python(session: nox.Session, *arguments: str) -> None:
         session.run(*pip, "torch", external=True)  # first: whatever needs torch then takes the pinned one
         session.run(*pip, "-e", ".[dev]", external=True)
         stamp.write_text(pins)
-    session.run(program, *arguments, external=True)
+    session.run(program, *arguments, external=True, env=variables)
+
+
+def engine_environment(session: nox.Session, engine: str) -> str:
+    """The Python of the engine's own environment, which is made or made anew where its recipe has changed."""
+    recipe, folder = ENGINES[engine], ROOT / ".nox" / f"audit-{engine}"
+    program, stamp = program_of(folder), folder / "installed-recipe"
+    if not stamp.exists() or stamp.read_text() != repr(recipe):
+        pip = (program, "-m", "pip", "--disable-pip-version-check", "--quiet")
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(folder), external=True)
+        session.run(*pip, "install", *recipe["install"], external=True)
+        if recipe.get("uninstall"):
+            session.run(*pip, "uninstall", "--yes", *recipe["uninstall"], external=True)
+        session.run(*pip, "install", "--no-deps", "-e", ".", external=True)  # the worker needs nothing but numpy and torch
+        stamp.write_text(repr(recipe))
+    return program
 
 
 @nox.session
@@ -58,6 +83,18 @@ def lint(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Audit every engine found here and our own paths (`-- --engine NAME --level smoke|quick|standard|deep --seed --alpha`)."""
     python(session, "-m", "conformance", "audit", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("engine", [nox.param(name, id=name) for name in AUDITED])
+def audit(session: nox.Session, engine: str) -> None:
+    """Audit one engine, in an environment of its own where it needs one: nox -s "audit(vllm)" -- --level smoke."""
+    variables = {}
+    if engine in ENGINES and not OWN_ENVIRONMENT:
+        variables[f"SPECREF_PYTHON_{engine.upper()}"] = engine_environment(session, engine)
+    known = ROOT / "conformance" / "expected.toml"
+    expected = ("--expected", str(known)) if known.exists() else ()
+    python(session, "-m", "conformance", "audit", engine, *expected, *session.posargs, **variables)
 
 
 @nox.session

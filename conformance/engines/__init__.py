@@ -28,7 +28,7 @@ class Registered:
 
     @property
     def python(self) -> str:
-        """The interpreter that runs it: the one that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), or this one."""
+        """Who runs it: the interpreter that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), or this one."""
         return os.environ.get(f"SPECREF_PYTHON_{self.name.upper().replace('-', '_')}", sys.executable)
 
     @property
