@@ -93,7 +93,7 @@ def judge(
     logprobs: Annotated[str, typer.Option(help="Of which law: raw or processed.")] = "raw",
     at_random: Annotated[bool, typer.Option("--omitted-at-random", help="Judge past omitted ones.")] = False,
     engine: Annotated[str | None, typer.Option(help="Name in reports. Default: the file's.")] = None,
-    engine_version: Annotated[str, typer.Option(help="And its version.")] = "not told",
+    engine_version: Annotated[str, typer.Option(help="And its version.")] = "(samples)",
     seed: Annotated[int, typer.Option(help="Of the judge's own random numbers.")] = 0,
     alpha: Annotated[float, typer.Option(help="False-alarm rate of the run.")] = 1e-6,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,

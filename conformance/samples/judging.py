@@ -42,7 +42,7 @@ class Judging:
     """
 
     engine: str
-    version: str = "not told"
+    version: str = "(samples)"
     alpha: float = 1e-6
     seed: int = 0
     has_draft: bool = False
