@@ -22,8 +22,13 @@ from conformance.statistics.greedy import MARGIN_CAPS
 KINDS = ("dynamic", "static", "quantized")
 LONGEST = 64
 """Entries of a static cache."""
-STATIC = ("llama", "gpt2", "gemma2", "mistral", "bloom", "mixtral", "deepseek_v3", "llama4_text", "opt")
-"""Architectures whose static cache is among the default components: one for each kind of layer and of positions."""
+DEFAULT = (
+    *(("dynamic", name) for name in ("llama", "gpt2", "mistral", "gemma2", "gemma3n_text", "qwen2", "mixtral", "opt", "bloom")),
+    *(("dynamic", name) for name in ("gpt_neo", "deepseek_v3", "llama4_text", "lfm2", "falcon")),
+    *(("static", name) for name in ("llama", "gpt2", "gemma2", "bloom", "deepseek_v3")),
+    ("quantized", "llama"),
+)
+"""Caches among the default components: one architecture at least for each kind of layer and of positions."""
 
 
 class ModelCache:
@@ -147,7 +152,11 @@ class ModelCaches:
         return ModelCache(model, cache, self.name)
 
 
-def caches() -> Sequence[Any]:
-    """Every architecture with the dynamic cache, some with the static one, and the quantized one, which cannot go back."""
-    pairs = [(name, "dynamic") for name in ARCHITECTURES] + [(name, "static") for name in STATIC] + [("llama", "quantized")]
-    return [ModelCaches(*pair) for pair in pairs]
+def caches() -> Sequence[ModelCaches]:
+    """The default share of architectures and kinds of cache."""
+    return [ModelCaches(architecture, kind) for kind, architecture in DEFAULT]
+
+
+def every_cache() -> Sequence[ModelCaches]:
+    """Every architecture with every kind of cache."""
+    return [ModelCaches(architecture, kind) for kind in KINDS for architecture in ARCHITECTURES]
