@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from conformance.audit import Silent, Watcher, _Audit
+from conformance.audit import Pair, Silent, Watcher, _Audit
 from conformance.evidence.recording import Evidence, Unkept
 from conformance.findings import EngineReport
 from conformance.harness import Runner
@@ -38,10 +38,24 @@ def audit_kept(
     evidence: Evidence,
     lanes: int = 1,
     watcher: Watcher | None = None,
+    others: Sequence[Pair] = (),
+    self_draft: Callable[[], Runner] | None = None,
 ) -> EngineReport:
     """`audit_engine`, with everything that the engine answers kept in `evidence`."""
-    runner = lambda: evidence.recording(make_runner())  # noqa: E731
-    audit = _KeptAudit(name, runner, subject, settings, watcher or Silent(), evidence=evidence)
+
+    def kept(make: Callable[[], Runner], pair: int) -> Callable[[], Runner]:
+        return lambda: evidence.recording(make(), pair)
+
+    audit = _KeptAudit(
+        name,
+        kept(make_runner, 0),
+        subject,
+        settings,
+        watcher or Silent(),
+        [replace(pair, make_runner=kept(pair.make_runner, place)) for place, pair in enumerate(others, start=1)],
+        kept(self_draft, len(others) + 1) if self_draft else None,
+        evidence=evidence,
+    )
     report = audit.run(lanes)
     evidence.finish(audit.named)
     return report

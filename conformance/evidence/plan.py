@@ -27,14 +27,21 @@ SAME_MODEL = 1e-3
 
 
 def plan_of(
-    name: str, info: EngineInfo, settings: AuditSettings, subjects: Sequence[Subject], ledgers: Mapping[str, Ledger]
+    name: str,
+    info: EngineInfo,
+    settings: AuditSettings,
+    subjects: Mapping[str, Subject],
+    ledgers: Mapping[str, Ledger],
+    *,
+    self_draft: bool,
 ) -> dict[str, Any]:
-    """The plan as plain data. name: of the engine, as the report calls it."""
+    """The plan as plain data. name: of the engine, as the report calls it. subjects: the pairs of models by their names."""
     plan = {
         "format": FORMAT,
         "engine": {"name": name, "version": info.version, "modes": [dataclasses.asdict(mode) for mode in info.modes]},
         "settings": dataclasses.asdict(settings),
-        "models": [_models(subject) for subject in subjects],
+        "models": [{"pair": pair, **_models(subject)} for pair, subject in subjects.items()],
+        "self-draft": self_draft,
         "ledgers": {
             part: {"digest": ledger.plan.digest, "plan": json.loads(ledger.plan.to_json())} for part, ledger in ledgers.items()
         },
@@ -119,5 +126,15 @@ def engine_of(plan: Mapping[str, Any]) -> EngineInfo:
 
 def refuse_other_models(plan: Mapping[str, Any], subjects: Sequence[Subject]) -> None:
     """Raise EvidenceProblem unless the evidence was gathered for these models."""
-    now = [_models(subject) for subject in subjects]
+    pairs = pairs_of(plan)
+    if len(subjects) != len(pairs):
+        raise EvidenceProblem(
+            f"the evidence is of {len(pairs)} pairs of models ({', '.join(pairs)}): give all of them, in this order"
+        )
+    now = [{"pair": pair, **_models(subject)} for pair, subject in zip(pairs, subjects)]
     refuse_changes({"models": plan["models"]}, {"models": from_plain(to_plain(now))})
+
+
+def pairs_of(plan: Mapping[str, Any]) -> list[str]:
+    """The names of its pairs of models."""
+    return [models["pair"] for models in plan["models"]]

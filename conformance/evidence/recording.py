@@ -53,9 +53,10 @@ class Unkept:
 class Kept:
     """Keeps the evidence of one audit of one engine in a folder, and resumes what lies there.
 
-    subjects: the pairs of models. environment: versions for a reader. Raises EvidenceProblem if another process writes
-    there, if the plan is not the one that was sealed (`seal`), if a chunk is damaged, or if it cannot be written. Nothing
-    that was stored is ever changed.
+    subjects: the pairs of models by their names, the first one first. self_draft: whether the engine also runs with the target
+    in its draft's place. environment: versions for a reader. Raises EvidenceProblem if another process writes there, if the
+    plan is not the one that was sealed (`seal`), if a chunk is damaged, or if it cannot be written. Nothing that was stored is
+    ever changed.
     """
 
     def __init__(
@@ -63,10 +64,13 @@ class Kept:
         folder: Path,
         name: str,
         settings: AuditSettings,
-        subjects: Sequence[Subject],
+        subjects: Mapping[str, Subject],
+        *,
+        self_draft: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self._name, self._settings, self._subjects = folder, name, settings, subjects
+        self._self_draft = self_draft
         self._environment = dict(environment or {})
         self._writer = WriterLock(folder)
         self._store, self._lock = Store(folder), Lock()
@@ -101,7 +105,7 @@ class Kept:
     def seal(self, ledgers: Mapping[str, Ledger]) -> None:
         """See `Evidence.seal`."""
         assert self._info is not None, "an engine is described before its plan is sealed"
-        plan = plan_of(self._name, self._info, self._settings, self._subjects, ledgers)
+        plan = plan_of(self._name, self._info, self._settings, self._subjects, ledgers, self_draft=self._self_draft)
         if (self.folder / FILE).exists():
             refuse_changes(read_plan(self.folder)[0], plan)
         elif (self.folder / "samples").exists():

@@ -6,13 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from conformance.audit import Pair
 from conformance.components import Component
 from conformance.evidence.audited import audit_kept
 from conformance.evidence.files import EvidenceProblem, read_sealed
-from conformance.evidence.plan import engine_of, read_plan, refuse_other_models, settings_of
+from conformance.evidence.plan import engine_of, pairs_of, read_plan, refuse_other_models, settings_of
 from conformance.evidence.recording import ENVIRONMENT, LEDGER, SAID, Unkept, outputs_of
 from conformance.evidence.store import Chunk, Store, key_of
 from conformance.findings import EngineReport
@@ -36,8 +38,17 @@ def judge_evidence(folder: Path, subjects: Sequence[Subject]) -> EngineReport:
     plan, _ = read_plan(folder)
     refuse_other_models(plan, subjects)
     stored, settings = _Stored(folder, engine_of(plan)), settings_of(plan)
-    make = lambda: _Replay(stored, 0)  # noqa: E731
-    report = audit_kept(plan["engine"]["name"], make, subjects[0], settings, evidence=_Sealed(plan))
+    runners = [partial(_Replay, stored, place) for place in range(len(subjects) + 1)]
+    others = [Pair(*one) for one in zip(pairs_of(plan)[1:], runners[1:], subjects[1:])]
+    report = audit_kept(
+        plan["engine"]["name"],
+        runners[0],
+        subjects[0],
+        settings,
+        evidence=_Sealed(plan),
+        others=others,
+        self_draft=runners[-1] if plan["self-draft"] else None,
+    )
     starts = read_sealed(folder / ENVIRONMENT)[0] if (folder / ENVIRONMENT).exists() else []
     if starts:
         report = replace(report, started=starts[0]["started"], environment=starts[-1]["versions"] or report.environment)
@@ -50,7 +61,7 @@ def read_ledgers(folder: Path) -> dict[str, Ledger]:
 
 
 def _notes(folder: Path, report: EngineReport, starts: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = ["Judged again from its evidence; the engine was not run."]
+    notes = ["Judged again from its evidence; the engine was not run. Its parts alone (components) are not in the evidence."]
     if len(starts) > 1:
         notes.append(f"The audit was interrupted and resumed: it was started {len(starts)} times.")
     if (folder / LEDGER).exists() and report.log10_evidence is not None:

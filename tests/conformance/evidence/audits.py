@@ -58,7 +58,7 @@ def kept(
     folder: Path, engine: ReferenceEngine | None = None, settings: AuditSettings = SETTINGS, lanes: int = 1
 ) -> EngineReport:
     used = engine or Small(*instance())
-    with Kept(folder, "small", settings, [subject()]) as evidence:
+    with Kept(folder, "small", settings, {"first pair": subject()}) as evidence:
         return audit_kept("small", lambda: InProcess(used), subject(), settings, evidence=evidence, lanes=lanes)
 
 

@@ -109,9 +109,9 @@ def other_models(folder: Path) -> EngineReport:
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
-    with Kept(tmp_path, "small", SETTINGS, [subject()]):
+    with Kept(tmp_path, "small", SETTINGS, {"first pair": subject()}):
         with pytest.raises(EvidenceProblem, match="another process is writing"):
-            Kept(tmp_path, "small", SETTINGS, [subject()])
+            Kept(tmp_path, "small", SETTINGS, {"first pair": subject()})
         program = "import filelock, sys; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"
         ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], capture_output=True, text=True)
         assert "Timeout" in ended.stderr
@@ -159,7 +159,7 @@ def test_folders_that_are_no_evidence_say_so(tmp_path: Path) -> None:
         judge_evidence(tmp_path, [subject()])
     (tmp_path / "file").write_text("")
     with pytest.raises(EvidenceProblem, match="give another folder"):
-        Kept(tmp_path / "file", "small", SETTINGS, [subject()])
+        Kept(tmp_path / "file", "small", SETTINGS, {"first pair": subject()})
     (tmp_path / "samples").mkdir()
     with pytest.raises(EvidenceProblem, match=r"holds samples but no plan\.json"):
         kept(tmp_path)

@@ -33,7 +33,7 @@ def ask(runner: Runner, mode: Mode, number: int) -> None:
 
 
 def started(folder: Path) -> tuple[Kept, Runner, Mode]:
-    evidence = Kept(folder, "counting", SETTINGS, [subject()])
+    evidence = Kept(folder, "counting", SETTINGS, {"first pair": subject()})
     runner = evidence.recording(InProcess(Counting()))
     mode = runner.describe(2).modes[1]
     evidence.seal({})
