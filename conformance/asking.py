@@ -20,13 +20,18 @@ LONGEST = 24
 
 @dataclass
 class Asking:
-    """A mode that is asked. answered: every request with its output, for the checks that look at all of them."""
+    """A mode that is asked.
+
+    answered: every request with its output, for the checks that look at all of them. refusals: settings that were refused,
+    which may leave an engine in another state than before: it is not asked for anything else afterwards.
+    """
 
     runner: Runner
     mode: Mode
     subject: Subject
     settings: AuditSettings
     answered: list[tuple[Request, Output]] = field(default_factory=list)
+    refusals: int = 0
 
     @property
     def longest(self) -> int:
@@ -75,6 +80,7 @@ class Asking:
         except EngineFailed as failed:
             if failed.kind != "unsupported":
                 raise
+            self.refusals += 1
             return str(failed)
 
     def logits(self, requests: Sequence[Request], outputs: Sequence[Tokens]) -> list[Floats]:

@@ -22,6 +22,8 @@ from conformance.checks.seed import independence_finding, repeat_findings
 from conformance.components import Floats
 from conformance.findings import Finding, Verdict
 from conformance.harness import EngineFailed
+from conformance.levels import AuditSettings
+from conformance.pairwise import Row, covering
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import NonsenseOutput, judged_part
 from conformance.statistics.evidence import WrongUse
@@ -158,6 +160,8 @@ def _rows(asking: Asking, requests: Sequence[Request], outputs: Sequence[Output]
 def _logprobs(asking: Asking, requests: Sequence[Request], outputs: Sequence[Output]) -> list[Finding]:
     mode = asking.mode
     promised = "LOGPROB-1" in mode.promises or "LOGPROB-2" in mode.promises
+    if promised and mode.lossy:
+        return [not_exposed(name, mode.name, "the law of its output") for name in ("LOGPROB-1", "LOGPROB-2")]
     returned = [output.logprobs for output in outputs if output.logprobs is not None]
     if not promised or len(returned) < len(outputs) or not mode.logprobs:
         return logprob_findings(mode.name, outputs, None, [], 0, promised=promised, tolerance=0.0)
@@ -196,17 +200,22 @@ def _counts(
 
 Group = Callable[[Asking, float], list[Finding]]
 GROUPS: tuple[tuple[tuple[str, ...], Group], ...] = (
-    (("STOP-1", "STOP-2", "STOP-3", "STOP-4", "STOP-5"), stop),
-    (("LOUD-1", "LOUD-2"), loud),
     (("BATCH-2",), company),
-    (("SEED-1", "SEED-2"), seed),
     (("BATCH-1", "SEED-3", "LOGPROB-1", "LOGPROB-2", "ACCEPT-3"), sampled),
+    (("SEED-1", "SEED-2"), seed),
+    (("LOUD-1", "LOUD-2"), loud),
+    (("STOP-1", "STOP-2", "STOP-3", "STOP-4", "STOP-5"), stop),
 )
-"""What is asked of every mode, and the requirements that come of it."""
+"""What is asked of every mode, and the requirements that come of it; last what an engine is likely to refuse."""
 
 
 def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFailed]:
-    """Every group in turn. A crash is given as it is, after the errors that it leaves; nothing more is asked then."""
+    """Every group in turn. A crash is given as it is, after the errors that it leaves; nothing more is asked then. A mode that
+    is refused as a whole is not exposed."""
+    refused = _refusal(asking)
+    if refused is not None:
+        yield from _all([one for requirements, _ in GROUPS for one in requirements], asking.mode, Verdict.NOT_EXPOSED, refused)
+        return
     for number, (requirements, group) in enumerate(GROUPS):
         try:
             yield from group(asking, alpha)
@@ -226,11 +235,33 @@ def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFa
             yield from _all(requirements, asking.mode, Verdict.INCONCLUSIVE, f"cannot be judged: {refused}")
 
 
+def _refusal(asking: Asking) -> str | None:
+    """Why the engine refuses a mode whatever is asked in it, or None. A crash is left to the first group."""
+    try:
+        answer = asking.try_to_ask(asking.requests("tried", 1, asking.plain))
+    except (EngineFailed, NonsenseOutput):
+        return None
+    return answer if isinstance(answer, str) else None
+
+
 def _all(requirements: Sequence[str], mode: Mode, verdict: Verdict, why: str) -> Iterator[Finding]:
     for requirement in requirements:
         if not mode.speculates and requirement == "ACCEPT-3":
             continue
         yield Finding(requirement, mode.name, verdict, why)
+
+
+def asked_modes(modes: Sequence[Mode], settings: AuditSettings) -> list[Mode]:
+    """The modes that the family checks ask: at the lowest level as few as show every rule, law of drafts and option; else
+    all.
+    """
+    if settings.level.cases != "plain":
+        return list(modes)
+    rows: list[Row] = [
+        {"how": f"{mode.rule}, {mode.draft_law}", "on": str(mode.speculates)} | {n: str(v) for n, v in mode.options.items()}
+        for mode in modes
+    ]
+    return [modes[number] for number in sorted(covering(rows, each=1))]
 
 
 def control_of(mode: Mode, modes: Sequence[Mode]) -> Mode | None:

@@ -73,8 +73,8 @@ def greedy_of(mode: Mode, done: Continued, subject: Subject, planned: int) -> Fi
 
 def paired_of(mode: Mode, on: Continued, off: Continued, subject: Subject, planned: int, alpha: float) -> Finding:
     """GREEDY-2 of a mode beside its control, in a precision where no single token convicts."""
-    arms = [Arm(done.outputs, subject.target.logits(done.sequences)) for done in (on, off)]
-    return paired_greedy_finding(mode.name, *arms, planned, alpha=alpha)
+    with_it, without = (Arm(done.outputs, subject.target.logits(done.sequences)) for done in (on, off))
+    return paired_greedy_finding(mode.name, with_it, without, planned, alpha=alpha)
 
 
 def has_margin(subject: Subject) -> bool:

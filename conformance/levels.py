@@ -28,6 +28,14 @@ class Level:
     requests: int = 0
     rows: int = 0
 
+    def prompts_of(self, modes: int) -> int:
+        """Prompts of each of so many modes: with a budget, more than three share what three would have.
+
+        >>> LEVELS["quick"].prompts_of(3), LEVELS["quick"].prompts_of(30)
+        (50, 5)
+        """
+        return self.prompts if modes <= 3 or not self.budget else max(3, round(3 * self.prompts / modes))
+
     def scaled(self, share: float) -> Level:
         """The same level with a share of its samples (for an engine whose samples are dear), at least 5 prompts.
 
@@ -45,9 +53,9 @@ class Level:
 LEVELS = {
     level.name: level
     for level in (
-        Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 4, 4_096),
-        Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 90_000, 8, 24_576),
-        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 450_000, 16, 122_880),
+        Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 2, 2_048),
+        Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 60_000, 4, 16_384),
+        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 300_000, 8, 98_304),
         Level("deep", 2_000_000, 1_000, "hours: small leaks", "all", 0, 64, 1_228_800),
     )
 }

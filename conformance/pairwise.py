@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 Row = Mapping[str, str]
 """A value for each factor of a row; rows need not have the same factors."""
 
 
-def meetings(row: Row) -> set[tuple[str, str, str, str]]:
-    """Every two factors of a row with their values.
+Meeting = tuple[tuple[str, str], ...]
+"""Factors with their values, as they stand together in a row."""
+
+
+def meetings(row: Row, each: int = 2) -> set[Meeting]:
+    """Every `each` factors of a row with their values.
 
     >>> sorted(meetings({"cache": "static", "mode": "off"}))
-    [('cache', 'static', 'mode', 'off')]
+    [(('cache', 'static'), ('mode', 'off'))]
     """
-    factors = sorted(row)
-    return {(one, row[one], other, row[other]) for i, one in enumerate(factors) for other in factors[i + 1 :]}
+    return set(combinations(sorted(row.items()), each))
 
 
-def covering(rows: Sequence[Row], taken: Sequence[Row] = ()) -> list[int]:
+def covering(rows: Sequence[Row], taken: Sequence[Row] = (), *, each: int = 2) -> list[int]:
     """Numbers of rows that, with those `taken` already, hold every meeting of any row: the most useful one first, each time.
+    each: how many factors meet; 1 asks only that every value occurs.
 
     >>> rows = [{"a": x, "b": y, "c": z} for x in "12" for y in "12" for z in "12"]
     >>> len(covering(rows)), len(rows)
     (4, 8)
     """
-    missing = set().union(*map(meetings, rows)) - set().union(*map(meetings, taken)) if rows else set()
+    held = [meetings(row, each) for row in rows]
+    missing: set[Meeting] = set().union(*held).difference(*(meetings(row, each) for row in taken))
     found = []
     while missing:
-        best = max(range(len(rows)), key=lambda number: (len(meetings(rows[number]) & missing), -number))
-        missing -= meetings(rows[best])
+        best = max(range(len(rows)), key=lambda number: (len(held[number] & missing), -number))
+        missing -= held[best]
         found.append(best)
     return found

@@ -59,17 +59,39 @@ def ask_for_ends(asking: Asking) -> dict[str, str]:
     return refused
 
 
-def ends_findings(mode: Mode, answered: Sequence[tuple[Request, Output]], planned: int, k: int) -> list[Finding]:
-    """STOP-1 to STOP-5 over all that a mode answered. Which places of a round no end fell on is said, if rounds are exposed."""
-    requests, outputs = zip(*answered, strict=True)
+def ends_findings(
+    mode: Mode, answered: Sequence[tuple[Request, Output]], planned: int, k: int, texts: Sequence[str]
+) -> list[Finding]:
+    """STOP-1 to STOP-5 over all that a mode answered. Which places of a round no end fell on is said, if rounds are exposed.
+
+    texts: of the tokens; outputs that end with the text of a stop sequence in other tokens are left out.
+    """
+    known = [pair for pair in answered if not ended_by_text(*pair, texts)]
+    requests, outputs = zip(*known, strict=True)
     findings = stop_findings(mode.name, requests, outputs, planned)
     if not (mode.exposes_rounds and mode.speculates):
         return findings
-    unseen = _unseen(mode, answered, k)
+    unseen = _unseen(mode, known, k)
     return [
         replace(one, summary=f"{one.summary}; {unseen[one.requirement]}") if one.requirement in unseen else one
         for one in findings
     ]
+
+
+def ended_by_text(request: Request, output: Output, texts: Sequence[str]) -> bool:
+    """Whether an output ends with the text of a stop sequence that is spelled with other tokens: an engine that stops at
+    strings may end there.
+
+    >>> request = Request((0,), SamplingSettings(max_tokens=9, stop_sequences=((1,),)), seed=0)
+    >>> ended_by_text(request, Output((0, 2)), ["x", "b", "ab"])
+    True
+    """
+    stops = request.settings.stops()
+    if not stops.sequences or stops.reason(stops.cut((), output.tokens)) is not None:
+        return False
+    written, last = "".join(texts[token] for token in output.tokens), len(texts[output.tokens[-1]])
+    wanted = ("".join(texts[token] for token in sequence) for sequence in stops.sequences)
+    return any(written.rfind(text) >= 0 and written.rfind(text) + len(text) > len(written) - last for text in wanted)
 
 
 def _unseen(mode: Mode, answered: Sequence[tuple[Request, Output]], k: int) -> dict[str, str]:

@@ -1,0 +1,174 @@
+"""All that an audit gathered about an engine, and the findings that follow once everything was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from conformance.cases import CasePlan
+from conformance.checks.accept import acceptance_finding
+from conformance.checks.draft import hostile_finding
+from conformance.checks.places import not_exposed, not_promised
+from conformance.families import STATISTICAL, control_of
+from conformance.findings import Finding
+from conformance.greedy_audit import Continued, has_margin, paired_of
+from conformance.law_audit import findings_of_cases
+from conformance.levels import AuditSettings
+from conformance.protocols import Mode, Output, Request
+from conformance.sampled_case import SampledCase
+from conformance.statistics import Ledger
+from conformance.stop_requests import ends_findings
+from conformance.subject import Subject
+from conformance.unfinished import Findings, mark_unfinished, not_speculations
+
+
+@dataclass
+class Gathered:
+    """What was asked and answered. asked: names of the modes that the family checks ask. answers: by mode, with their requests.
+    continued: by mode, the prompts continued at temperature 0.
+    """
+
+    subject: Subject
+    settings: AuditSettings
+    modes: Sequence[Mode] = ()
+    plan: CasePlan = field(default_factory=lambda: CasePlan((), {}))
+    asked: Sequence[str] = ()
+    states: list[SampledCase] = field(default_factory=list)
+    findings: Findings = field(default_factory=dict)
+    continued: dict[str, Continued] = field(default_factory=dict)
+    answers: dict[str, list[tuple[Request, Output]]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def put(self, finding: Finding) -> None:
+        """Keep a finding; a later one of the same requirement and name takes its place."""
+        self.findings[finding.requirement, finding.mode] = finding
+
+    def answered(self, mode: Mode, some: Iterable[tuple[Request, Output]]) -> None:
+        """Keep answers for the checks that look at all of them."""
+        with self.lock:
+            self.answers.setdefault(mode.name, []).extend(some)
+
+    @property
+    def prompts(self) -> int:
+        """Prompts that each mode continues greedily."""
+        return self.settings.level.prompts_of(len(self.modes))
+
+    @property
+    def alpha_of_mode(self) -> float:
+        """The false-alarm rate that the statistical family checks of one mode share."""
+        return self.settings.alpha / 4 / max(1, len(self.modes))
+
+    def names(self, modes: Sequence[Mode] | None = None) -> list[str]:
+        """Every name under which something is reported of some modes (all of them), in the report's order."""
+        cases = [(case.mode.name, case.name) for case in self.plan.cases]
+        return [
+            name
+            for mode in (self.modes if modes is None else modes)
+            for name in dict.fromkeys([mode.name, *(case for of, case in cases if of == mode.name)])
+        ]
+
+    def judged(self, ledgers: Mapping[str, Ledger]) -> list[Finding]:
+        """All findings. ledgers: by what they are about."""
+        before = {key: one for key, one in self.findings.items() if one.requirement in ("LAW-1", "LAW-2")}
+        for finding in findings_of_cases(self.states, ledgers):
+            self.put(finding)
+            unfinished = before.get((finding.requirement, finding.mode))
+            if unfinished is not None:
+                mark_unfinished(self.findings, finding.requirement, finding.mode, unfinished.summary)
+        for state in self.states:
+            if not state.case.pair:
+                self.answered(state.mode, state.first)
+        for mode in self.modes:
+            self._ends(mode)
+            self._compare_greedy(mode)
+            if mode.speculates and mode.name in self.asked:
+                self._acceptance(mode)
+        order = {name: place for place, name in enumerate(self.names())}
+        found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
+        return not_speculations(found, self._controls())
+
+    def _ends(self, mode: Mode) -> None:
+        """STOP in one mode, over all that it answered."""
+        answered, asked = self.answers.get(mode.name), mode.name in self.asked
+        if not answered:
+            return
+        planned = min(4, self.settings.level.requests) if asked else 1
+        for finding in ends_findings(mode, answered, planned, self.settings.k, self.subject.texts):
+            if finding.n or (asked and (finding.requirement, mode.name) not in self.findings):
+                self.put(finding)
+
+    def _acceptance(self, mode: Mode) -> None:
+        """ACCEPT-1 from the rounds of the mode's first case that shows any, and what is to be said where ACCEPT-2 was not
+        tried.
+        """
+        for requirement, what in (("ACCEPT-1", "its acceptance"), ("ACCEPT-2", "full acceptance of the target's own drafts")):
+            if requirement not in mode.promises:
+                self.put(not_promised(requirement, mode.name, what))
+        if "ACCEPT-2" in mode.promises and ("ACCEPT-2", mode.name) not in self.findings:
+            self.put(not_exposed("ACCEPT-2", mode.name, "a way to let the target draft for itself"))
+        if "ACCEPT-1" not in mode.promises:
+            return
+        state = next((one for one in self.states if one.mode.name == mode.name and one.drafts), None)
+        if state is None:
+            self.put(not_exposed("ACCEPT-1", mode.name, "its rounds"))
+            return
+        parts: list[Any] = list(zip(*state.drafts, strict=True))
+        p, q, drafts, flags = (np.concatenate(some) for some in parts)
+        alpha = self.alpha_of_mode / STATISTICAL
+        self.put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha))
+
+    def _compare_greedy(self, mode: Mode) -> None:
+        """Greedy outputs beside the control's: GREEDY-2 where no token convicts alone, else DRAFT-2 of hostile drafts."""
+        control = control_of(mode, self.modes)
+        on, off = (self.continued.get(one.name) for one in (mode, control or mode))
+        if on is None or off is None or not mode.speculates or mode.lossy:
+            return
+        if not has_margin(self.subject):
+            alpha = self.alpha_of_mode / STATISTICAL
+            self.put(paired_of(mode, on, off, self.subject, self.prompts, alpha))
+        elif mode.speculation.get("hostile"):
+            outputs = {str(mode.speculation["hostile"]): on.outputs}
+            logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
+            self.put(hostile_finding(mode.name, off.outputs, outputs, self.prompts, logits=logits, margin=margin))
+
+    def _controls(self) -> dict[str, str]:
+        """By the name of a report, that of the same thing without speculation."""
+        found = {}
+        for mode in self.modes:
+            control = control_of(mode, self.modes) if mode.speculates else mode
+            for name in self.names([mode]):
+                found[name] = name.replace(mode.name, control.name, 1) if control else ""
+        return found
+
+    def notes(self) -> list[str]:
+        """What a reader must know beside the findings."""
+        notes = []
+        for mode in self.modes:
+            beyond = sum(state.beyond for state in self.states if state.mode.name == mode.name)
+            beyond += self.continued[mode.name].beyond if mode.name in self.continued else 0
+            if beyond:
+                said = f"outputs that went on after their end (EOS or the limit): {beyond}"
+                notes.append(f"{mode.name}: {said}. What follows the end was not judged.")
+        left = [mode.name for mode in self.modes if mode.name not in self.asked]
+        if self.settings.level.requests and left:
+            notes.append(f"At this level the families beside LAW, GREEDY and STOP were not asked of: {', '.join(left)}.")
+        return notes
+
+    def planned(self) -> dict[str, Any]:
+        """The plan, as the report shows it."""
+        level = self.settings.level
+        return {
+            "tokens of each case": {case.name: case.tokens for case in self.plan.cases},
+            "pairs of values that meet in a case": {factors: list(pairs) for factors, pairs in self.plan.pairs.items()},
+            "prompts per greedy mode": self.prompts,
+            "requests per group of the other families": level.requests,
+            "modes that these are asked of": list(self.asked),
+            "rows per component": level.rows,
+            "drafts per round (k)": self.settings.k,
+            "temperature": self.settings.temperature,
+            "new tokens per request": self.settings.max_tokens,
+        }
