@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, Reader, blocks, matches
+
+from conformance.requirements import catalogue
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+IDS = [page.name for page in PAGES]
+LONG = [page for page in PAGES if any(block.how == "long" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_a_reader_who_does_what_a_page_says_sees_what_it_shows(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    reader.follow(page)
+    reader.finish()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", LONG, ids=[page.name for page in LONG])
+def test_and_so_does_one_who_waits_for_the_audits(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, long=True)
+    reader.follow(page)
+    reader.finish()
+
+
+def test_the_catalogue_of_requirements_is_current() -> None:
+    page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+    assert page == catalogue(), "specref requirements > docs/requirements.md makes it again"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(words, cwd=ROOT, check=False, text=True, capture_output=True)
+    assert built.returncode == 0, built.stderr
+    pages = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("index.html")}
+    assert {"index.html", "tutorial/index.html", "verdict/index.html"} <= pages
+    elsewhere = re.findall(r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', (tmp_path / "index.html").read_text())
+    assert not elsewhere, "the site loads nothing from elsewhere"
+
+
+def test_the_matcher_of_outputs_can_say_no() -> None:
+    assert matches("one ... three\n", "one two\nand  three\n")
+    assert matches("...\n✗ LAW-1\n...", "a\n ✗   LAW-1\nb\n")
+    assert not matches("one\n", "one\ntwo\n")
+    assert not matches("...\n✗ LAW-1\n...", "a\n✓ LAW-1\nb\n")
