@@ -67,6 +67,7 @@ class _Samples:
         self.states: dict[str, SampledCase] = {}
         self.answers: dict[str, list[tuple[Request, Output, bool]]] = {name: [] for name in self.modes}
         self.findings: Findings = {}
+        self.proven: list[str] = []
 
     def _settings(self, one: ModeSurvey) -> AuditSettings:
         floor = one.floor[bool(self.subject.eos)]
@@ -104,12 +105,12 @@ class _Samples:
             self.states[name] = SampledCase(case, self.subject, self.settings[name], self.ledgers[part(case.mode)], Lock())
         problems: dict[str, str] = {}
         for name, requests, outputs in self._chunks():
-            if name in problems:
+            if name in problems or name in self.proven:
                 continue
             try:
                 before = self.states[name].tokens
                 if self.states[name]._judge(requests, outputs):
-                    problems[name] = ""  # it is proven wrong; the rest could not change that
+                    self.proven.append(name)  # the rest could not change that
                 watch(self.states[name].tokens - before)
             except (WrongUse, BadModel) as refused:
                 problems[name] = f"cannot be judged: {refused}"
@@ -121,7 +122,7 @@ class _Samples:
             of_mode = OfMode(mode, self.answers[name], self._limited(name), self.subject, self.states.get(name))
             alpha = self.judging.alpha / 2 / max(len(self.accepting), 1)
             self._add(of_mode.findings(alpha, has_draft=self.judging.has_draft))
-            for requirement in ("LAW-1", "LAW-2") if problems.get(name) else ():
+            for requirement in ("LAW-1", "LAW-2") if name in problems else ():
                 mark_unfinished(self.findings, requirement, name, problems[name])
         return self._report(started, time.monotonic() - clock)
 
@@ -211,6 +212,8 @@ class _Samples:
                 yield f"{name}: {len(one.omitted)} requests were omitted, which is said to be unrelated to their tokens."
             if one.unfinished:
                 yield f"{name}: {one.unfinished} outputs were cut off; what they hold was judged, their ends were not."
+        for name in self.proven:
+            yield f"{name}: proven wrong after {self.states[name].tokens:,} of its tokens; the law of the rest was not judged."
         for name, answers in self.answers.items():
             if len(answers) == KEPT:
                 yield f"{name}: all tokens were judged under LAW; the other checks looked at the first {KEPT:,} requests."

@@ -96,6 +96,20 @@ def test_an_engine_that_accepts_every_draft_is_found_by_law_greedy_and_acceptanc
     assert exit_code([report]) == 1
 
 
+def test_a_violation_that_is_certain_ends_the_judging_of_its_law(tmp_path: Path) -> None:
+    report = judged(write(tmp_path / "samples.jsonl", sampled(AcceptsAll(*instance()), number=130, greedy=0)))
+    assert {mode.name: mode.tokens_judged for mode in report.modes} == {"off": 1560, MODE: 768}
+    assert any(f"{MODE}: proven wrong after 768 of its tokens" in note for note in report.notes)
+
+
+def test_a_target_that_is_not_the_samples_own_is_asked_about(tmp_path: Path) -> None:
+    lines = sampled(ReferenceEngine(*instance(5)))
+    notes = judged(write(tmp_path / "samples.jsonl", lines)).notes
+    assert any("Is --target the very model that made them" in note for note in notes)
+    notes = judged(write(tmp_path / "samples.jsonl", [line for line in lines if line["mode"] != "off"])).notes
+    assert any('There are no samples of a mode "off"' in note for note in notes)
+
+
 def test_without_a_draft_model_the_law_is_judged_and_acceptance_is_not_exposed(tmp_path: Path) -> None:
     lines = sampled(AcceptsAll(*instance()), number=60)
     report = judged(write(tmp_path / "samples.jsonl", lines), has_draft=False)

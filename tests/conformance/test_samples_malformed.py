@@ -140,6 +140,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "an empty mode": (lines(sample(mode="")), "line 1, mode", "is no name"),
     "a long mode": (lines(sample(mode="m" * 1_000_000)), "line 1, mode", "is no name"),
     "markup in a rule": (lines(sample(rule=MARKUP)), "line 1, rule", "is no name"),
+    "markup in a round's rule": (traced(rule=MARKUP), "line 1, rounds[0].rule", "is no name"),
     "control characters in a reason": (lines({"request": 0, "omitted": CONTROL}), "line 1, omitted", "is no name"),
     "markup in a field's name": (lines({**sample(), MARKUP: 1}), "line 1", "no field is called '<script>"),
     "control characters in a field's name": (lines({**sample(), CONTROL: 1}), "line 1", r"no field is called 'a\x1b[31mb\x00"),
