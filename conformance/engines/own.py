@@ -7,6 +7,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from conformance.components import Component
+from conformance.engines.own_components import (
+    BATCHED_CHAIN_RULES,
+    BATCHED_TREE_RULES,
+    CACHES,
+    BatchedChain,
+    BatchedTree,
+)
+from conformance.engines.own_kernels import CHAIN_KERNELS, TREE_KERNELS, KernelChain, KernelMasks, KernelTree
 from conformance.protocols import Engine, Mode, Models, Output, RecordedRound, Request
 from conformance.scoring import LOOKUP
 from specref.chance import Chance, SampledChance
@@ -87,7 +96,27 @@ class ReferenceEngine(Engine):
         """See `Engine.close`."""
 
 
-def make(models: Models) -> ReferenceEngine:
+class OwnPaths(ReferenceEngine):
+    """The reference with everything of ours that is fast: batched rules, kernels under the emulator, caches.
+
+    >>> from conformance.controls import instance
+    >>> [one.name for one in OwnPaths(*instance()).components()][:3]
+    ['batched ratio', 'batched token_matching', 'batched one_hot']
+    """
+
+    def components(self) -> Sequence[Component]:
+        """See `Engine.components`. Without a C++ compiler the kernels raise Unsupported when they are asked."""
+        return (
+            *map(BatchedChain, BATCHED_CHAIN_RULES),
+            *map(BatchedTree, BATCHED_TREE_RULES),
+            *map(KernelChain, CHAIN_KERNELS),
+            *map(KernelTree, TREE_KERNELS),
+            KernelMasks(),
+            *CACHES,
+        )
+
+
+def make(models: Models) -> OwnPaths:
     """The reference over two transformers models."""
     torch.set_num_threads(1)
-    return ReferenceEngine(TransformersModel.load(models.target), TransformersModel.load(models.draft))
+    return OwnPaths(TransformersModel.load(models.target), TransformersModel.load(models.draft))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from specref.batched import chain as batched_chain
 from specref.batched import tree as batched_tree
 from specref.chance import Chance, ReplayedChance, SampledChance, Slot
 from specref.draft import Draft
-from specref.kv_cache import RowCache
+from specref.kv_cache import ContiguousCache, PagedCache, PagePool, RowCache, StaticCache
 from specref.kv_cache.base import Rows
 from specref.rules import Rule, Verified, chain, tree
 from specref.rules.block import block
@@ -204,3 +205,24 @@ class TokenCache:
     @staticmethod
     def _entry(path: Sequence[int]) -> float:
         return SampledChance(0).uniform(tuple(path))
+
+
+@dataclass
+class TokenCaches:
+    """A kind of cache of `specref.kv_cache`, behind token ids."""
+
+    name: str
+    rows: Callable[[], RowCache]
+    trees: bool = True
+    tolerance: float = 0.0
+
+    def make(self) -> TokenCache:
+        """See `CacheSource.make`."""
+        return TokenCache(self.rows())
+
+
+CACHES = (
+    TokenCaches("contiguous cache", ContiguousCache),
+    TokenCaches("static cache", lambda: StaticCache(512)),
+    TokenCaches("paged cache", lambda: PagedCache(PagePool(128, 4))),
+)

@@ -4,6 +4,7 @@ What is done, each with its own lines in the table at the end:
 
   build       every kernel file for the emulator, without a warning
   equal       every op against its torch reference, bit for bit: sizes, types, block sizes, schedules
+  trees       10,000 random trees of up to 64 nodes through every tree kernel, bit for bit
   sanitizers  the same cases under AddressSanitizer with UBSan, and under ThreadSanitizer
   barriers    each `__syncthreads` deleted in turn: ThreadSanitizer or the values must show it
   faults      planted faults, each of which must be caught
@@ -32,6 +33,7 @@ from specref.cuda.emulator import compile_kernels, emulated, emulator_unavailabl
 from specref.cuda.proof import resources
 from specref.cuda.proof.cases import cases
 from specref.cuda.proof.faults import planted_faults
+from specref.cuda.proof.forest import SETTINGS, forest
 from specref.cuda.proof.traffic import measure
 from specref.cuda.proof.variants import ALL_OPS, Variant, deleted_barriers
 from specref.cuda.proof.worker import Job, run_jobs
@@ -71,6 +73,16 @@ def _equal(short: bool) -> Iterator[Line]:
                         wrong.append(f"{difference} ({dtype}, {threads} threads, schedule {schedule})")
         detail = wrong[0] if wrong else f"{compared} calls, {len(settings)} block sizes and schedules, 3 types"
         yield Line("equal", f"V = {V}", FAILED if wrong else PASSED, detail)
+
+
+def _trees(short: bool) -> Iterator[Line]:
+    seen = forest(400 if short else 10_000, seed=int(torch.initial_seed() % 2**20))
+    detail = (
+        seen.wrong[0]
+        if seen.wrong
+        else f"{seen.nodes:,} nodes in {seen.calls} calls, {len(SETTINGS)} block sizes and schedules"
+    )
+    yield Line("trees", f"{seen.trees:,} random trees", FAILED if seen.wrong else PASSED, detail)
 
 
 def _sanitizers(short: bool) -> Iterator[Line]:
@@ -117,9 +129,9 @@ def _traffic(short: bool) -> Iterator[Line]:
 def _compile(short: bool) -> Iterator[Line]:
     name = resources.compiler()
     if name is None:
-        yield Line("compile", "for GPUs", NOT_RUN, 'neither NVRTC (pip install "specref[cuda]") nor nvcc is here')
+        yield Line("compile", "for GPUs", NOT_RUN, resources.REMEDY)
         return
-    for architecture in ("sm_90",) if short else resources.ARCHITECTURES:
+    for architecture in resources.ARCHITECTURES:
         files = ("row_norm", "tree_build", "kv_compact") if short else ()
         for kernel in resources.resources(architecture, files):
             detail = (
@@ -131,6 +143,7 @@ def _compile(short: bool) -> Iterator[Line]:
 PARTS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "build": _build,
     "equal": _equal,
+    "trees": _trees,
     "sanitizers": _sanitizers,
     "barriers": _barriers,
     "faults": _faults,

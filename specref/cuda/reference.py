@@ -130,8 +130,9 @@ def rows_of(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None) -> Rows:
     by_lane = by_chunk.transpose(-3, -2).flatten(-2)  # [..., chunks, lanes, 32 logits of the lane]
     largest_in = by_lane.amax(dim=(-2, -1))
     top = largest_in * scale[..., None]
-    terms = exp2_nonpositive(by_lane * scale[..., None, None, None] - top[..., None, None])
-    sums = _butterfly(_in_turn(terms))
+    filled = min(GROUPS, -(-V // (LANES * WIDTH))) * WIDTH  # the others are padding, whose terms are 2^-126 whatever the row
+    terms = exp2_nonpositive(by_lane[..., :filled] * scale[..., None, None, None] - top[..., None, None])
+    sums = _butterfly(_in_turn(pad(terms, (0, GROUPS * WIDTH - filled), value=2.0**-126)))
 
     largest = largest_in.amax(dim=-1)
     row_max = largest * scale + 0.0

@@ -14,6 +14,10 @@ from specref.cuda.cache import KERNEL_FOLDER, kernel_files, kernel_source
 from specref.cuda.nvrtc import nvrtc_available
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+REMEDY = (
+    "neither NVRTC nor nvcc is here; compiling needs no GPU and no driver: pip install cuda-core 'cuda-bindings>=13,<14' "
+    "nvidia-cuda-nvrtc (beside a CUDA build of torch, pip install 'specref[cuda]' is enough)"
+)
 ENTRY = re.compile(
     r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
     r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers",
