@@ -16,10 +16,11 @@ from conformance.engines.transformers.settings import generation_config
 from conformance.engines.transformers.trace import Rounds
 from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
 from specref.models import TransformersModel
-from specref.processors import SamplingSettings
 
 BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
+DRAFTED_BY_A_MODEL = {"assistant_model", "assistant_early_exit", "assistant_tokenizer"}
+"""Settings under which a model's own `generate` makes the drafts."""
 DRAFT_LENGTHS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 """Settings that an assistant reads from its own generation configuration."""
 
@@ -65,6 +66,11 @@ class TransformersEngine(Engine):
         settings = requests[0].settings
         if any(request.settings != settings for request in requests):
             raise Unsupported("transformers takes one set of sampling settings per batch")
+        if settings.stop_sequences and DRAFTED_BY_A_MODEL & set(mode.speculation):
+            # Asked for nevertheless, it is refused in the midst of drafting, and early exit leaves the target changed.
+            raise Unsupported(
+                "stop_sequences with an assistant: transformers hands it the stop strings without their tokenizer"
+            )
         width = max(len(request.prompt) for request in requests)
         pad = self._target.config.get_text_config().pad_token_id or 0
         ids = torch.tensor([[pad] * (width - len(request.prompt)) + list(request.prompt) for request in requests])
@@ -80,7 +86,7 @@ class TransformersEngine(Engine):
             with torch.inference_mode(), rounds.of(self._target) if rounds else nullcontext():
                 out = self._target.generate(ids, attention_mask=mask, generation_config=config, **named)
         except ValueError as error:
-            refused = _refused(error, mode, settings)
+            refused = _refused(error, mode)
             if not refused:
                 raise
             raise Unsupported(f"{refused}: {error}") from error
@@ -148,13 +154,11 @@ class TransformersEngine(Engine):
         """See `Engine.close`."""
 
 
-def _refused(error: ValueError, mode: Mode, settings: SamplingSettings) -> str:
+def _refused(error: ValueError, mode: Mode) -> str:
     """Which setting it is that `generate` refuses with these words, or "" if this is no refusal but a crash."""
     words = str(error)
     if mode.options.get("cache") and "cache that can be cropped" in words:
         return f"cache={mode.options['cache']!r} with speculation"
-    if settings.stop_sequences and "stop strings" in words:  # they reach the assistant, but the tokenizer does not
-        return "stop_sequences with an assistant"
     return ""
 
 

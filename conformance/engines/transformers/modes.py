@@ -77,17 +77,10 @@ def all_modes(k: int, layers: int) -> Sequence[Mode]:
 def _drafts(name: str, speculation: dict[str, Any], rule: str = "ratio", draft_law: str = "", **more: Any) -> Mode:
     """A mode that drafts. The law of its drafts is its own affair and left open: an assistant, for one, is handed the processed
     temperature and applies the requested one again, so that it drafts at the square of it (which is lawful)."""
-    return Mode(
-        name,
-        speculation,
-        rule,
-        draft_law,
-        exposes_rounds=True,
-        order=ORDER,
-        promises=PROMISES,
-        logprobs="processed",
-        **more,
-    )
+    known: dict[str, Any] = (
+        {} if "lossy" in more else {"promises": PROMISES, "logprobs": "processed"}
+    )  # of a law that the judge can compute
+    return Mode(name, speculation, rule, draft_law, exposes_rounds=True, order=ORDER, **known, **more)
 
 
 def _lookup(name: str, speculation: dict[str, Any], **more: Any) -> Mode:
