@@ -1,0 +1,175 @@
+"""An engine behind HTTP: what is asked and read, and what happens when the server refuses, drops, stalls or talks nonsense."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from conformance.engines import http_client
+from conformance.engines.http_client import Client, ServerFailed
+from conformance.engines.http_server import ServerEngine, make, read_completion
+from conformance.protocols import Models, Request, Unsupported
+from specref.processors import SamplingSettings
+
+KEY = "sk-very-secret"
+Answer = Callable[[int, dict[str, Any]], tuple[int, Any]]
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server whose n-th completion is `answer(n, body)`: a status and a body, or -1 to drop the connection."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.reply(200, {"data": [{"id": "tiny"}]} if self.path.endswith("models") else {"version": "1.2"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Authorization"] == f"Bearer {KEY}"
+            asked.append(body)
+            status, said = answer(len(asked) - 1, body)
+            if status < 0:
+                self.close_connection = True
+                return
+            self.reply(status, said)
+
+        def reply(self, status: int, said: Any) -> None:
+            data = said if isinstance(said, bytes) else json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *words: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "pause", lambda number: 0.001)
+
+
+def echo(number: int, body: dict[str, Any]) -> tuple[int, Any]:
+    """Answers with the last prompt token, three times."""
+    tokens = [body["prompt"][-1]] * 3
+    return 200, {"choices": [{"text": "x", "token_ids": tokens, "logprobs": {"token_logprobs": [-0.1] * 3}}]}
+
+
+def requests(number: int) -> list[Request]:
+    return [Request((1, 10 + i), SamplingSettings(max_tokens=3, eos=(2,)), seed=i) for i in range(number)]
+
+
+def engine(address: str, **more: Any) -> ServerEngine:
+    return ServerEngine(Client(address, KEY, **more), None, None)
+
+
+def test_answers_come_in_the_order_of_the_requests_with_their_log_probabilities() -> None:
+    with serving(echo) as (address, asked):
+        server = engine(address)
+        outputs = list(server.generate(server.modes(4)[0], requests(40)))
+        assert [output.tokens for output in outputs] == [(10 + i,) * 3 for i in range(40)]
+        assert outputs[0].logprobs == (-0.1,) * 3
+        assert {body["model"] for body in asked} == {"tiny"}
+        assert all(body["stop_token_ids"] == [2] and "ignore_eos" not in body for body in asked)
+        assert server.version == "1.2"
+
+
+def test_it_tries_again_after_429_500_and_dropped_connections() -> None:
+    def stumbling(number: int, body: dict[str, Any]) -> tuple[int, Any]:
+        return [(429, {}), (500, {}), (-1, {}), (503, {})][number] if number < 4 else echo(number, body)
+
+    with serving(stumbling) as (address, _):
+        outputs = list(engine(address).generate(engine(address).modes(1)[0], requests(1)))
+        assert outputs[0].tokens == (10, 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [((429, {}), "status 429"), ((500, {}), "status 500"), ((-1, {}), "failed 3 times")]
+)
+def test_it_gives_up_within_a_bound(answer: tuple[int, Any], says: str) -> None:
+    with serving(lambda number, body: answer) as (address, asked):
+        server = engine(address, tries=3)
+        with pytest.raises(ServerFailed, match=says) as failed:
+            list(server.generate(server.modes(1)[0], requests(1)))
+        assert len(asked) == 3
+        assert KEY not in str(failed.value)
+
+
+def test_a_server_that_stalls_is_given_up_too() -> None:
+    stalled = threading.Event()
+
+    def stalling(number: int, body: dict[str, Any]) -> tuple[int, Any]:
+        stalled.wait(5)
+        return echo(number, body)
+
+    with serving(stalling) as (address, _):
+        server = engine(address, tries=2, timeout=0.2)
+        with pytest.raises(ServerFailed, match="Timeout"):
+            list(server.generate(server.modes(1)[0], requests(1)))
+        stalled.set()
+
+
+def test_what_trying_again_cannot_mend_ends_at_once() -> None:
+    with serving(lambda number, body: (400, {"error": "top_k is not known"})) as (address, asked):
+        server = engine(address)
+        with pytest.raises(ServerFailed, match="top_k is not known"):
+            list(server.generate(server.modes(1)[0], requests(1)))
+        assert len(asked) == 1
+    with serving(lambda number, body: (200, b"<html>")) as (address, _), pytest.raises(ServerFailed, match="not JSON"):
+        list(engine(address).generate(engine(address).modes(1)[0], requests(1)))
+
+
+def test_text_without_token_ids_is_refused_with_what_to_do() -> None:
+    with pytest.raises(Unsupported, match="return_token_ids"):
+        read_completion({"choices": [{"text": "hello"}]})
+    with pytest.raises(ValueError, match="no completion"):
+        read_completion({"error": "?"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SamplingSettings(max_tokens=3, stop_sequences=((1, 2),)),
+        SamplingSettings(max_tokens=3, bad_words=((1,),)),
+    ],
+)
+def test_settings_that_the_protocol_cannot_say_are_refused(settings: SamplingSettings) -> None:
+    with serving(echo) as (address, asked):
+        server = engine(address)
+        with pytest.raises(Unsupported, match=r"stop_sequences|bad_words"):
+            list(server.generate(server.modes(1)[0], [Request((1,), settings, 0)]))
+        assert not asked
+
+
+def test_a_control_makes_the_first_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    with serving(echo) as (address, _), serving(echo) as (control, asked):
+        monkeypatch.setenv("SPECREF_SERVER", address)
+        monkeypatch.setenv("SPECREF_CONTROL", control)
+        monkeypatch.setenv("SPECREF_API_KEY", KEY)
+        server = make(Models(tmp_path, tmp_path))
+        off, served = server.modes(1)
+        assert (off.speculates, served.speculates) == (False, True)
+        list(server.generate(off, requests(2)))
+        assert len(asked) == 2
+        server.close()
+
+
+def test_without_an_address_it_says_what_to_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.delenv("SPECREF_SERVER", raising=False)
+    with pytest.raises(ValueError, match="specref audit http"):
+        make(Models(tmp_path, tmp_path))
