@@ -89,6 +89,7 @@ def _reported(k: int) -> tuple[Mode, ...]:
     lookup, best = ("ngram", ngram(k), "one_hot", "n-gram"), ("draft_model", draft(k), "one_hot", "draft model")
     return (
         *_with("seeds", SEEDED, lookup, best),
+        *_with("seeds and chunked prefill", SEEDED | CHUNKED),
         *_with("raw log-probabilities", RAW, best),
         *_with("processed log-probabilities", PROCESSED, best),
     )

@@ -60,9 +60,10 @@ class Offline:
     def generate(self, requests: Sequence[Request]) -> list[Output]:
         """One output per request. All requests are one batch, whatever their settings."""
         tokenizer = self._llm.get_tokenizer() if self._has_tokenizer else None
-        asked = [vllm.SamplingParams(**sampling_arguments(self._mode, request, tokenizer)) for request in requests]
+        arguments = [sampling_arguments(self._mode, request, tokenizer) for request in requests]
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         try:
+            asked = [vllm.SamplingParams(**some) for some in arguments]
             answers = self._llm.generate(prompts, asked, use_tqdm=False)
         except REFUSALS as refusal:
             raise Unsupported(f"vLLM refuses: {refusal}") from refusal
