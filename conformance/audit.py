@@ -32,6 +32,7 @@ from conformance.sampling import NonsenseOutput
 from conformance.statistics import Ledger
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
+from conformance.triage import Diagnosis, first_of_each_mode, narrow
 from conformance.unfinished import mark_unfinished
 from specref.models import BadModel
 
@@ -158,7 +159,21 @@ class _Audit:
         named = {"speculation" if speculating else "control": ledger for speculating, ledger in ledgers.items()}
         if self.lossy is not None:
             named["lossy"] = self.lossy
-        return made.judged(named), ledgers
+        return self._narrowed(made.judged(named)), ledgers
+
+    def _narrowed(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Where a law is violated, probes narrow the cause; the first violation of each mode says it."""
+        found = {(one.requirement, one.mode): one for one in findings}
+        controls = self.gathered.controls()
+        for state in first_of_each_mode(self.gathered.states, found) if self.settings.level.requests else ():
+            name = state.case.name
+            try:
+                cause = narrow(state, found, controls.get(name, ""), self.engines)
+            except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
+                cause = Diagnosis("unknown", f"the probes could not be finished ({problem})")
+            law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)
+            found[law, name] = cause.added_to(found[law, name])
+        return list(found.values())
 
     @property
     def _subjects(self) -> list[Subject]:

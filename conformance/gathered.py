@@ -89,7 +89,7 @@ class Gathered:
                 self._acceptance(mode)
         order = {name: place for place, name in enumerate(self.names())}
         found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
-        return not_speculations(found, self._controls())
+        return not_speculations(found, self.controls())
 
     def _ends(self, mode: Mode) -> None:
         """STOP in one mode, over all that it answered."""
@@ -135,7 +135,7 @@ class Gathered:
             logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
             self.put(hostile_finding(mode.name, off.outputs, outputs, self.prompts, logits=logits, margin=margin))
 
-    def _controls(self) -> dict[str, str]:
+    def controls(self) -> dict[str, str]:
         """By the name of a report, that of the same thing without speculation."""
         found = {}
         for mode in self.modes:
