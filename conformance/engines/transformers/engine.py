@@ -51,7 +51,7 @@ class TransformersEngine(Engine):
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""
-        size = 1 if mode.speculates else BATCH
+        size = 1 if mode.speculates or mode.options.get("cache") == "prefix" else BATCH
         for first in range(0, len(requests), size):
             yield from self._batch(mode, requests[first : first + size])
 
@@ -80,6 +80,8 @@ class TransformersEngine(Engine):
         named = self._assistance(mode, sampled=settings.temperature > 0)
         if tokenizer is not None:
             named["tokenizer"] = tokenizer
+        if mode.options.get("cache") == "prefix":
+            named["cache"] = self._read(ids[:, : width // 2])
         rounds = Rounds(mode.rule) if mode.speculates else None
         torch.manual_seed(requests[0].seed)
         try:
@@ -96,6 +98,14 @@ class TransformersEngine(Engine):
             tokens = tuple(row) if mode.speculates else settings.stops().cut((), tuple(row))
             kept = tuple(logprobs) if mode.speculates else tuple(logprobs[: len(tokens)])
             yield Output(tokens, tuple(rounds.found) if rounds else None, kept)
+
+    def _read(self, ids: Any) -> Any:
+        """A cache of the first part of a prompt, as a turn before leaves behind; `generate` takes it with the whole prompt."""
+        cache = transformers.DynamicCache(config=self._target.config.get_text_config(decoder=True))
+        if ids.shape[1]:
+            with torch.inference_mode():
+                self._target(input_ids=ids, cache=cache, use_cache=True)
+        return cache
 
     @property
     def tokenizer(self) -> Any:

@@ -44,7 +44,8 @@ def all_modes(k: int, layers: int) -> Sequence[Mode]:
     constant = {**model, "num_assistant_tokens_schedule": "constant"}
     lookup = {"prompt_lookup_num_tokens": k}
     early = {"assistant_early_exit": max(1, layers // 2), "num_assistant_tokens": k}
-    static, quantized, guided = {"cache": "static"}, {"cache": "quantized"}, {"guidance_scale": GUIDANCE}
+    static, prefix, quantized = ({"cache": kind} for kind in ("static", "prefix", "quantized"))
+    guided = {"guidance_scale": GUIDANCE}
     return (
         Mode("off", rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
         _drafts("assistant model", constant),
@@ -66,6 +67,9 @@ def all_modes(k: int, layers: int) -> Sequence[Mode]:
         _drafts("assistant model, static cache", constant, options=static),
         _lookup("prompt lookup, static cache", lookup, options=static),
         _drafts("early exit, static cache", early, options=static),
+        Mode("off, cached prefix", options=prefix, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
+        _drafts("assistant model, cached prefix", constant, options=prefix),
+        _lookup("prompt lookup, cached prefix", lookup, options=prefix),
         Mode("off, quantized cache", options=quantized, rule="target", order=ORDER, lossy=ROUNDED),
         _drafts("assistant model, quantized cache", constant, options=quantized, lossy=ROUNDED),
         Mode("off, guidance", options=guided, rule="target", order=ORDER, lossy=GUIDED),

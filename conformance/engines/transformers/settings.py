@@ -64,9 +64,9 @@ def cache_settings(mode: Mode) -> dict[str, Any]:
     cache = mode.options.get("cache", "dynamic")
     if cache == "quantized":
         return {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
-    if cache not in ("dynamic", "static"):
-        raise Unsupported(f"the transformers adapter knows no cache={cache!r}; there are dynamic, static and quantized")
-    return {} if cache == "dynamic" else {"cache_implementation": "static"}
+    if cache not in ("dynamic", "static", "prefix"):
+        raise Unsupported(f"the transformers adapter knows no cache={cache!r}; there are dynamic, static, prefix and quantized")
+    return {"cache_implementation": "static"} if cache == "static" else {}
 
 
 def _text(tokenizer: Any, sequence: Sequence[int]) -> str:
