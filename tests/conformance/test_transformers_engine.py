@@ -195,7 +195,7 @@ def test_speculation_changes_nothing_at_temperature_zero(engine: TransformersEng
 
 @pytest.mark.parametrize("options", ["", ", guidance", ", cached prefix"])
 def test_what_speculation_corrupts_at_the_pinned_version(engine: TransformersEngine, options: str) -> None:
-    """GREEDY-4 sees it: guidance keeps a cache that drafts enter and never leave; a prompt is read again onto its cached part."""
+    """GREEDY-4 sees it: drafts enter the cache of guidance and never leave; a prompt is read again onto its cached part."""
     asked = requests(engine, 3, SamplingSettings(max_tokens=16, temperature=0.0, eos=(2,)))
     outputs = {name: [output.tokens for output in answers(engine, name + options, asked)] for name in ("off", "prompt lookup")}
     logits = TransformersScorer.load(pretrained.path("target")).logits([(r.prompt, o) for r, o in zip(asked, outputs["off"])])
