@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from doc_blocks import ROOT, Reader, blocks, matches
 
+from conformance.levels import LEVELS
 from conformance.requirements import catalogue
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+IN_NAV = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in NAV]
+PAGES = [*(ROOT / "docs" / name for name in IN_NAV), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 IDS = [page.name for page in PAGES]
 LONG = [page for page in PAGES if any(block.how == "long" for block in blocks(page))]
 
@@ -28,6 +32,12 @@ def test_and_so_does_one_who_waits_for_the_audits(page: Path, tmp_path: Path) ->
     reader = Reader(tmp_path, long=True)
     reader.follow(page)
     reader.finish()
+
+
+def test_the_readme_tells_the_levels_as_they_are() -> None:
+    said = (ROOT / "README.md").read_text(encoding="utf-8")
+    for level in LEVELS.values():
+        assert f"| `{level.name}` | {level.tokens:,} | {level.prompts:,} | " in said
 
 
 def test_the_catalogue_of_requirements_is_current() -> None:
