@@ -55,6 +55,12 @@ def blocks(path: Path) -> list[Block]:
     return found
 
 
+def indented_commands(path: Path) -> list[str]:
+    """Commands of ours that stand by themselves as indented code, without what is said behind a #."""
+    found = re.findall(r"^    ((?:specref|nox|pip) [^#\n]*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [command.strip() for command in found]
+
+
 @dataclass
 class Reader:
     """Somebody who follows a page in `folder`, with `specref` and this Python on the path. long: with the slow commands too."""
@@ -72,6 +78,9 @@ class Reader:
         self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
 
     def follow(self, page: Path) -> None:
+        for command in indented_commands(page):
+            if not not_to_run(command):
+                check_parses(command)
         for block in blocks(page):
             if block.how == "parsed":
                 for command, _ in commands(block):
@@ -175,7 +184,7 @@ def check_installs(words: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[:2] == ["pip", "install"], words
     for word in words[2:]:
-        if word in ("-e", "."):
+        if word in ("-e", ".") or word.startswith("-"):
             continue
         if word.startswith(".["):
             word = "specref" + word[1:]
@@ -189,7 +198,7 @@ def check_session(words: list[str]) -> None:
     names = [word for word in own.split() if not word.startswith("-")]
     known = sessions()
     assert all(name in known for name in names), f"{names} in {' '.join(words)}; there are {', '.join(known)}"
-    if "conformance" in names and passed:
+    if passed and any(name.startswith(("conformance", "audit")) for name in names):
         check_parses(f"specref audit {passed}")
 
 

@@ -20,7 +20,7 @@ TEMPLATES = {"engine": "engine.py.j2", "component": "component.py.j2"}
 def skeleton(name: str, what: str = "engine") -> str:
     """The text of an adapter for the engine called `name`.
 
-    >>> "class MyEngine(Engine):" in skeleton("my-engine")
+    >>> "class MyEngineAdapter(Engine):" in skeleton("my-engine")
     True
 
     Raises UsageProblem for a name that no Python module can have.

@@ -69,7 +69,7 @@ def test_what_is_not_filled_in_says_so() -> None:
 def test_nothing_is_overwritten_and_bad_names_are_refused(tmp_path: Path) -> None:
     path = write_skeleton("My Engine.2", tmp_path)
     assert path.name == "my_engine_2_adapter.py"
-    assert "class MyEngine2(Engine):" in path.read_text()
+    assert "class MyEngine2Adapter(Engine):" in path.read_text()
     path.write_text("mine")
     with pytest.raises(UsageProblem, match="is there already"):
         write_skeleton("my-engine-2", tmp_path)
