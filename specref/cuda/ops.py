@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache, wraps
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ def register(schema: str, run: Callable[..., Any], fake: Callable[..., Any], pla
     """Make an op of `run`. `fake` gives outputs of the right shape, `plain` is the torch reference of the same signature."""
     name = schema.split("(")[0]
 
-    @wraps(run)
     def on_cpu(*args: Any, **kwargs: Any) -> Any:
         reason = emulator_unavailable_reason()
         if reason is None:
@@ -46,6 +45,11 @@ def register(schema: str, run: Callable[..., Any], fake: Callable[..., Any], pla
     LIBRARY.impl(name, on_cpu, "CPU")  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, run, "CUDA")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"specref::{name}", fake, lib=LIBRARY)
+
+
+def taking(call: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`function`, which takes one `call`, as a function of the call's fields: for ops with many arguments."""
+    return lambda *args, **kwargs: function(call(*args, **kwargs))
 
 
 # ---- row_norm ---------------------------------------------------------------------------------------------------------------
@@ -110,37 +114,41 @@ register(
 # ---- verify_chain -----------------------------------------------------------------------------------------------------------
 
 
-def _verify_chain_outputs(
-    target: Tensor,
-    draft: Tensor | None,
-    draft_norm: Tensor | None,
-    draft_ids: Tensor,
-    num_draft: Tensor | None,
-    u: Tensor,
-    inv_temp_t: Tensor,
-    inv_temp_d: Tensor | None = None,
-    threshold_t: Tensor | None = None,
-    threshold_d: Tensor | None = None,
-    split: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    op = "verify_chain"
+class ChainCall(NamedTuple):
+    """The arguments of `verify_chain`, as in its schema."""
+
+    target: Tensor
+    draft: Tensor | None
+    draft_norm: Tensor | None
+    draft_ids: Tensor
+    num_draft: Tensor | None
+    u: Tensor
+    inv_temp_t: Tensor
+    inv_temp_d: Tensor | None = None
+    threshold_t: Tensor | None = None
+    threshold_d: Tensor | None = None
+    split: bool | None = None
+
+
+def _verify_chain_outputs(call: ChainCall) -> tuple[Tensor, Tensor, Tensor]:
+    op, target = "verify_chain", call.target
     expect(op, "target", target, (None, None, None), LOGIT_TYPES, target)
     B, positions, V = target.shape
     K = positions - 1
     if K < 0:
         raise ValueError("verify_chain: target must have K + 1 >= 1 positions, got none")
     expect_vocabulary(op, V)
-    expect(op, "draft", draft, (B, K, V), target.dtype, target)
-    expect(op, "draft_norm", draft_norm, (B, K, 2), FLOAT, target)
-    expect_together(op, "draft", draft, "draft_norm", draft_norm)
-    expect_together(op, "draft", draft, "inv_temp_d", inv_temp_d)
-    expect(op, "draft_ids", draft_ids, (B, K), INT, target)
-    expect(op, "num_draft", num_draft, (B,), INT, target)
-    expect(op, "u", u, (B, K + 1), FLOAT, target)
-    expect(op, "inv_temp_t", inv_temp_t, (B,), FLOAT, target)
-    expect(op, "inv_temp_d", inv_temp_d, (B,), FLOAT, target)
-    expect(op, "threshold_t", threshold_t, (B, K + 1), FLOAT, target)
-    expect(op, "threshold_d", threshold_d, (B, K), FLOAT, target)
+    expect(op, "draft", call.draft, (B, K, V), target.dtype, target)
+    expect(op, "draft_norm", call.draft_norm, (B, K, 2), FLOAT, target)
+    expect_together(op, "draft", call.draft, "draft_norm", call.draft_norm)
+    expect_together(op, "draft", call.draft, "inv_temp_d", call.inv_temp_d)
+    expect(op, "draft_ids", call.draft_ids, (B, K), INT, target)
+    expect(op, "num_draft", call.num_draft, (B,), INT, target)
+    expect(op, "u", call.u, (B, K + 1), FLOAT, target)
+    expect(op, "inv_temp_t", call.inv_temp_t, (B,), FLOAT, target)
+    expect(op, "inv_temp_d", call.inv_temp_d, (B,), FLOAT, target)
+    expect(op, "threshold_t", call.threshold_t, (B, K + 1), FLOAT, target)
+    expect(op, "threshold_d", call.threshold_d, (B, K), FLOAT, target)
     return target.new_empty((B, K + 1), dtype=INT), target.new_empty((B,), dtype=INT), target.new_empty((B,), dtype=INT)
 
 
@@ -149,25 +157,12 @@ def _multiprocessors(device: torch.device) -> int:
     return 1 if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def _verify_chain(
-    target: Tensor,
-    draft: Tensor | None,
-    draft_norm: Tensor | None,
-    draft_ids: Tensor,
-    num_draft: Tensor | None,
-    u: Tensor,
-    inv_temp_t: Tensor,
-    inv_temp_d: Tensor | None = None,
-    threshold_t: Tensor | None = None,
-    threshold_d: Tensor | None = None,
-    split: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    arguments = (target, draft, draft_norm, draft_ids, num_draft, u, inv_temp_t, inv_temp_d, threshold_t, threshold_d)
-    outputs = _verify_chain_outputs(*arguments, split)
+def _verify_chain(call: ChainCall) -> tuple[Tensor, Tensor, Tensor]:
+    outputs, target, split = _verify_chain_outputs(call), call.target, call.split
     B, positions, V = target.shape
     device, name, chunks = target.device, TYPE_NAMES[target.dtype], chunks_of(V)
     threads = row_threads(device, V)
-    settings = (*arguments, positions - 1, V)
+    settings = (*call[:-1], positions - 1, V)
     # One block per request leaves multiprocessors idle when there are fewer requests than those.
     if not (_multiprocessors(device) > B if split is None else split):
         launch(device, "verify_chain", f"verify_chain_{name}", (B,), threads, 16 * chunks, *settings, *outputs)
@@ -188,7 +183,7 @@ register(
     "verify_chain(Tensor target, Tensor? draft, Tensor? draft_norm, Tensor draft_ids, Tensor? num_draft, Tensor u, "
     "Tensor inv_temp_t, Tensor? inv_temp_d=None, Tensor? threshold_t=None, Tensor? threshold_d=None, bool? split=None) "
     "-> (Tensor out_ids, Tensor num_accepted, Tensor status)",
-    _verify_chain,
-    _verify_chain_outputs,
+    taking(ChainCall, _verify_chain),
+    taking(ChainCall, _verify_chain_outputs),
     reference.verify_chain,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from specref.cuda import reference_trees
 from specref.cuda.checks import LOGIT_TYPES, expect, expect_together, expect_vocabulary
 from specref.cuda.launch import TYPE_NAMES, chunks_of, launch, row_threads
-from specref.cuda.ops import FLOAT, INT, LONG, register
+from specref.cuda.ops import FLOAT, INT, LONG, register, taking
 
 MAX_NODES = 64
 
@@ -102,64 +104,53 @@ register(
 # ---- verify_tree_sampled ----------------------------------------------------------------------------------------------------
 
 
-def _sampled_outputs(
-    ids: Tensor,
-    first_child: Tensor,
-    next_sibling: Tensor,
-    target: Tensor,
-    draft: Tensor | None,
-    draft_norm: Tensor | None,
-    mode: int,
-    u: Tensor,
-    inv_temp_t: Tensor,
-    inv_temp_d: Tensor | None,
-    threshold_t: Tensor | None,
-    threshold_d: Tensor | None,
-    max_depth: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    op = "verify_tree_sampled"
-    B, N = _expect_tree(op, ids, first_child, next_sibling, max_depth)
-    expect(op, "target", target, (B, N, None), LOGIT_TYPES, ids)
-    V = target.shape[-1]
+class SampledTreeCall(NamedTuple):
+    """The arguments of `verify_tree_sampled`, as in its schema."""
+
+    ids: Tensor
+    first_child: Tensor
+    next_sibling: Tensor
+    target: Tensor
+    draft: Tensor | None
+    draft_norm: Tensor | None
+    mode: int
+    u: Tensor
+    inv_temp_t: Tensor
+    inv_temp_d: Tensor | None
+    threshold_t: Tensor | None
+    threshold_d: Tensor | None
+    max_depth: int
+
+
+def _sampled_outputs(call: SampledTreeCall) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    op, ids, mode = "verify_tree_sampled", call.ids, call.mode
+    B, N = _expect_tree(op, ids, call.first_child, call.next_sibling, call.max_depth)
+    expect(op, "target", call.target, (B, N, None), LOGIT_TYPES, ids)
+    V = call.target.shape[-1]
     expect_vocabulary(op, V)
     if mode not in (0, 1, 2):
         raise ValueError(f"{op}: mode is 0 (iid), 1 (without replacement) or 2 (deterministic children), got {mode}")
-    if (draft is None) != (mode == 2):
+    if (call.draft is None) != (mode == 2):
         raise ValueError(f"{op}: mode {mode} {'takes no' if mode == 2 else 'needs'} draft logits")
-    expect(op, "draft", draft, (B, N, V), target.dtype, ids)
-    expect(op, "draft_norm", draft_norm, (B, N, 2), FLOAT, ids)
-    expect_together(op, "draft", draft, "draft_norm", draft_norm)
-    expect_together(op, "draft", draft, "inv_temp_d", inv_temp_d)
-    expect(op, "u", u, (B, N), FLOAT, ids)
-    expect(op, "inv_temp_t", inv_temp_t, (B,), FLOAT, ids)
-    expect(op, "inv_temp_d", inv_temp_d, (B,), FLOAT, ids)
-    expect(op, "threshold_t", threshold_t, (B, N), FLOAT, ids)
-    expect(op, "threshold_d", threshold_d, (B, N), FLOAT, ids)
-    return _walk_outputs(ids, max_depth)
+    expect(op, "draft", call.draft, (B, N, V), call.target.dtype, ids)
+    expect(op, "draft_norm", call.draft_norm, (B, N, 2), FLOAT, ids)
+    expect_together(op, "draft", call.draft, "draft_norm", call.draft_norm)
+    expect_together(op, "draft", call.draft, "inv_temp_d", call.inv_temp_d)
+    expect(op, "u", call.u, (B, N), FLOAT, ids)
+    expect(op, "inv_temp_t", call.inv_temp_t, (B,), FLOAT, ids)
+    expect(op, "inv_temp_d", call.inv_temp_d, (B,), FLOAT, ids)
+    expect(op, "threshold_t", call.threshold_t, (B, N), FLOAT, ids)
+    expect(op, "threshold_d", call.threshold_d, (B, N), FLOAT, ids)
+    return _walk_outputs(ids, call.max_depth)
 
 
-def _sampled(
-    ids: Tensor,
-    first_child: Tensor,
-    next_sibling: Tensor,
-    target: Tensor,
-    draft: Tensor | None,
-    draft_norm: Tensor | None,
-    mode: int,
-    u: Tensor,
-    inv_temp_t: Tensor,
-    inv_temp_d: Tensor | None,
-    threshold_t: Tensor | None,
-    threshold_d: Tensor | None,
-    max_depth: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    laws = (target, draft, draft_norm, mode, u, inv_temp_t, inv_temp_d, threshold_t, threshold_d)
-    outputs = _sampled_outputs(ids, first_child, next_sibling, *laws, max_depth)
-    B, N, V = target.shape
+def _sampled(call: SampledTreeCall) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    outputs = _sampled_outputs(call)
+    B, N, V = call.target.shape
+    device, file = call.ids.device, "verify_tree_sampled"
     launch(
-        *(ids.device, "verify_tree_sampled", f"verify_tree_sampled_{TYPE_NAMES[target.dtype]}", (B,)),
-        *(row_threads(ids.device, V), 16 * chunks_of(V)),
-        *(ids, first_child, next_sibling, *laws, *outputs, N, V, max_depth),
+        *(device, file, f"{file}_{TYPE_NAMES[call.target.dtype]}", (B,), row_threads(device, V), 16 * chunks_of(V)),
+        *(*call[:-1], *outputs, N, V, call.max_depth),
     )
     return outputs
 
@@ -169,7 +160,7 @@ register(
     "Tensor? draft_norm, int mode, Tensor u, Tensor inv_temp_t, Tensor? inv_temp_d, Tensor? threshold_t, "
     "Tensor? threshold_d, int max_depth) "
     "-> (Tensor path, Tensor out_ids, Tensor num_accepted, Tensor status)",
-    _sampled,
-    _sampled_outputs,
+    taking(SampledTreeCall, _sampled),
+    taking(SampledTreeCall, _sampled_outputs),
     reference_trees.verify_tree_sampled,
 )

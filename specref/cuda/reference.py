@@ -25,7 +25,11 @@ _COEFFICIENTS = (  # of 2^f - 1 over f, highest power first; the highest of all 
 
 
 def float32(x: float, like: Tensor) -> Tensor:
-    """A float32 scalar tensor on the device of `like`."""
+    """A float32 scalar tensor on the device of `like`.
+
+    >>> float32(0.1, like=torch.zeros(1)).dtype
+    torch.float32
+    """
     return torch.tensor(x, dtype=torch.float32, device=like.device)
 
 
@@ -35,6 +39,10 @@ def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     The product of two floats is exact in double, the sum may not be. Rounding it to double and then to float differs from
     rounding once only where the double lies exactly half-way between two floats. There, and only there, it is nudged towards
     what the first rounding lost.
+
+    >>> x = torch.tensor(1 + 2.0**-12)
+    >>> fused_multiply_add(x, x, torch.tensor(-1.0)).item() == 2.0**-11 + 2.0**-24         # x * x alone loses 2^-24
+    True
     """
     product, addend = torch.broadcast_tensors(a.double() * b.double(), c.double())  # type: ignore[no-untyped-call]
     total = product + addend
@@ -50,7 +58,11 @@ def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def exp2_nonpositive(x: Tensor) -> Tensor:
-    """2^x for float32 x <= 0, with the kernels' own polynomial; 2^-126 below -126 and for NaN."""
+    """2^x for float32 x <= 0, with the kernels' own polynomial; 2^-126 below -126 and for NaN.
+
+    >>> exp2_nonpositive(torch.tensor([0.0, -1.0, -0.5]))
+    tensor([1.0000, 0.5000, 0.7071])
+    """
     x = torch.where(x > -126.0, x, float32(-126.0, x))
     t = x + _ROUND
     f = x - (t - _ROUND)
@@ -61,19 +73,31 @@ def exp2_nonpositive(x: Tensor) -> Tensor:
 
 
 def scale_of(inv_temp: Tensor) -> Tensor:
-    """The inverse temperature as a factor to log2 units; 0 when it is not positive and finite."""
+    """The inverse temperature as a factor to log2 units; 0 when it is not positive and finite.
+
+    >>> scale_of(torch.tensor([1.0, -1.0]))
+    tensor([1.4427, 0.0000])
+    """
     scale = inv_temp * float32(1.4426950408889634, inv_temp)
     return torch.where((scale > 0) & (scale < INFINITY), scale, torch.zeros_like(scale))
 
 
 def uniform_24(u: Tensor) -> Tensor:
-    """A uniform in [0, 1) as an integer in [0, 2^24); -1 when it isn't one."""
+    """A uniform in [0, 1) as an integer in [0, 2^24); -1 when it isn't one.
+
+    >>> uniform_24(torch.tensor([0.5, 1.0]))
+    tensor([8388608,      -1])
+    """
     good = (u >= 0) & (u < 1)
     return torch.where(good, (torch.where(good, u, torch.zeros_like(u)) * 16777216.0).long(), -1)
 
 
 def times_u(mass: Tensor, u24: Tensor) -> Tensor:
-    """floor(mass * u): mass * u24 / 2^24 without leaving 63 bits."""
+    """floor(mass * u): mass * u24 / 2^24 without leaving 63 bits.
+
+    >>> times_u(torch.tensor([3]), u24=torch.tensor([1 << 23]))
+    tensor([1])
+    """
     return (mass >> 24) * u24 + (((mass & 0xFFFFFF) * u24) >> 24)
 
 
@@ -116,7 +140,11 @@ def _in_turn(v: Tensor) -> Tensor:
 
 
 def rows_of(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None) -> Rows:
-    """The norm of each row: logits `[..., V]`, inv_temp and threshold `[...]`."""
+    """The norm of each row: logits `[..., V]`, inv_temp and threshold `[...]`.
+
+    >>> rows_of(torch.tensor([[1.0, 3.0]]).log(), torch.ones(1), None).norm               # log2 of 3, and 1 / (1 + 1/3)
+    tensor([[1.5850, 0.7500]])
+    """
     z = logits.float()
     V = z.shape[-1]
     scale = scale_of(inv_temp).expand(z.shape[:-1])
@@ -146,7 +174,11 @@ def rows_of(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None) -> Rows:
 
 
 def masses(rows: Rows, z: Tensor | None = None) -> Tensor:
-    """floor(2^40 p) for the logits z `[..., n]` of the rows; None: for all of them, `[..., V]`."""
+    """floor(2^40 p) for the logits z `[..., n]` of the rows; None: for all of them, `[..., V]`.
+
+    >>> masses(rows_of(torch.tensor([[1.0, 3.0]]).log(), torch.ones(1), None)).double() / ONE
+    tensor([[0.2500, 0.7500]], dtype=torch.float64)
+    """
     z = rows.logits if z is None else z
     below = torch.clamp(z * rows.scale[..., None] - rows.max[..., None], max=0.0)
     p = exp2_nonpositive(below) * rows.inv[..., None]
@@ -163,7 +195,11 @@ def drafted_rows(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None, nor
 
 
 def pick(weights: Tensor, u24: Tensor) -> Tensor:
-    """The first index whose cumulative weight exceeds u * total; -1 where all weights are zero. weights `[R, V]`, u24 `[R]`."""
+    """The first index whose cumulative weight exceeds u * total; -1 where all weights are zero. weights `[R, V]`, u24 `[R]`.
+
+    >>> pick(torch.tensor([[0, 1, 3], [0, 0, 0]]), u24=torch.tensor([1 << 22, 0]))         # u = 1/4
+    tensor([ 2, -1])
+    """
     cumulative = weights.cumsum(dim=-1)
     drawn = times_u(cumulative[:, -1], u24)
     index = torch.searchsorted(cumulative, drawn[:, None], right=True)[:, 0]
@@ -179,7 +215,11 @@ def int32(x: Tensor) -> Tensor:
 
 
 def row_norm(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """See `kernels/row_norm.cu`."""
+    """See `kernels/row_norm.cu`.
+
+    >>> row_norm(torch.tensor([[0.0, 1.0, 1.0]]), torch.ones(1))[1]
+    tensor([1], dtype=torch.int32)
+    """
     rows = rows_of(logits, inv_temp, threshold)
     first = (rows.logits == rows.largest[:, None]).to(torch.int8).argmax(dim=-1)
     status = torch.where(rows.scale > 0, torch.where(rows.good, 0, BAD_TARGET), BAD_SETTING)
@@ -187,7 +227,11 @@ def row_norm(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) 
 
 
 def sample_rows(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `kernels/sample_rows.cu`."""
+    """See `kernels/sample_rows.cu`.
+
+    >>> sample_rows(torch.tensor([[1.0, 3.0]] * 2).log(), torch.ones(2), None, torch.tensor([0.125, 0.25]))[0]
+    tensor([0, 1], dtype=torch.int32)
+    """
     rows = rows_of(logits, inv_temp, threshold)
     u24 = uniform_24(u)
     status = torch.where((rows.scale > 0) & (u24 >= 0), torch.where(rows.good, 0, BAD_TARGET), BAD_SETTING)

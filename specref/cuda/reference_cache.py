@@ -9,7 +9,12 @@ from specref.cuda.reference import BAD_SETTING, BAD_TREE, int32
 
 
 def cache_rows(cache: Tensor, block_table: Tensor | None) -> Tensor:
-    """A cache as `[B, slots, Hk, D]`, pages put in order; pages that don't exist read as page 0."""
+    """A cache as `[B, slots, Hk, D]`, pages put in order; pages that don't exist read as page 0.
+
+    >>> pages = torch.tensor([10.0, 20.0, 30.0]).reshape(3, 1, 1, 1)                      # of one slot each
+    >>> cache_rows(pages, torch.tensor([[2, 0]])).flatten()
+    tensor([30., 10.])
+    """
     if block_table is None:
         return cache
     pages = cache[block_table.long().clamp(0, cache.shape[0] - 1)]  # [B, pages_per_row, page_size, Hk, D]

@@ -32,7 +32,11 @@ def _bin_masses(m: Tensor, n: Tensor, bin_of: Tensor, top: Tensor) -> Tensor:
 
 
 def topk_topp_threshold(logits: Tensor, inv_temp: Tensor, k: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See `kernels/topk_topp_threshold.cu`."""
+    """See `kernels/topk_topp_threshold.cu`.
+
+    >>> topk_topp_threshold(torch.tensor([[4.0, 3.0, 3.0, 1.0]]), torch.ones(1), k=torch.tensor([2]), p=torch.ones(1))[0]
+    tensor([3.])
+    """
     z = logits.float() + 0.0
     scale = scale_of(inv_temp)
     V = z.shape[-1]
@@ -83,7 +87,11 @@ def topk_topp_threshold(logits: Tensor, inv_temp: Tensor, k: Tensor, p: Tensor) 
 
 
 def topk_topp_softmax(logits: Tensor, inv_temp: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """See `kernels/topk_topp_softmax.cu`."""
+    """See `kernels/topk_topp_softmax.cu`.
+
+    >>> topk_topp_softmax(torch.tensor([[4.0, 4.0, 2.0]]), torch.ones(1), threshold=torch.tensor([4.0]))[0]
+    tensor([[0.5000, 0.5000, 0.0000]])
+    """
     rows = rows_of(logits, inv_temp, threshold)
     below = rows.logits * rows.scale[:, None] - rows.max[:, None]
     possible = rows.good[:, None] & (rows.logits >= rows.threshold[:, None]) & (below > -126.0)

@@ -27,7 +27,12 @@ IID, WITHOUT_REPLACEMENT, DETERMINISTIC = 0, 1, 2
 
 
 def tree_build(parents: Tensor, num_nodes: Tensor, prefix_len: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """See `kernels/tree_build.cu`."""
+    """See `kernels/tree_build.cu`.
+
+    >>> mask, *_ = tree_build(torch.tensor([[-1, 0, 0, 2]]), num_nodes=torch.tensor([4]), prefix_len=torch.tensor([10]))
+    >>> [f"{bits:04b}" for bits in mask[0].tolist()]
+    ['0001', '0011', '0101', '1101']
+    """
     B, N = parents.shape
     node = torch.arange(N, device=parents.device)
     used = node < num_nodes[:, None]

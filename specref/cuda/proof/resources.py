@@ -67,10 +67,10 @@ def _assembler_report(file: str, architecture: str) -> str:
     return done.stderr
 
 
-def resources(architecture: str, files: tuple[str, ...] = ()) -> list[Resources]:
-    """Compile kernel files (all by default) and read the assembler's report. Raises RuntimeError if a file doesn't compile."""
+def resources(architecture: str) -> list[Resources]:
+    """Compile every kernel file and read the assembler's report. Raises RuntimeError if a file doesn't compile."""
     found = []
-    for file in files or kernel_files():
+    for file in kernel_files():
         report = _assembler_report(file, architecture)
         for entry in ENTRY.finditer(report):
             spilled = int(entry["stores"]) + int(entry["loads"])
