@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from conformance.components import Component
+from conformance.engines.reference_parts import parts
 from conformance.protocols import Engine, Mode, Models, Output, RecordedRound, Request
 from conformance.scoring import LOOKUP
 from specref import engine as reference
@@ -45,6 +47,9 @@ ROOMY: dict[str, Any] = {"batch": 8, "page_size": 4}
 ALONE: dict[str, Any] = {"batch": 1, "page_size": 16}
 SCARCE: dict[str, Any] = {"batch": 4, "page_size": 2, "memory": "for half of the batch"}
 """Options of modes. Where memory is scarce, requests are pre-empted and begin again."""
+
+ENTRY_TOLERANCE = 1e-4
+"""Of a cache entry in float32, read in a window or alone; an entry of another token differs by 1e-2 and more."""
 
 
 class SpecrefEngine(Engine):
@@ -128,6 +133,10 @@ class SpecrefEngine(Engine):
         counts = asdict(self.counts.get(mode.name, Metrics()))
         positions = counts.pop("accepted_per_position")
         return {**counts, **{f"accepted_per_position.{i}": count for i, count in enumerate(positions)}}
+
+    def components(self) -> Sequence[Component]:
+        """See `Engine.components`."""
+        return parts(self.target, self.draft, ENTRY_TOLERANCE if self.target.dtype.kind == "f" else 0.0)
 
     def close(self) -> None:
         """See `Engine.close`."""

@@ -43,7 +43,10 @@ class Rounds:
         self.memory.publish(request)
 
     def draft(self, request: Request) -> Draft:
-        """A draft that leaves room for the round's own token. Raises ValueError for one that is longer or grows elsewhere."""
+        """A draft that leaves room for the round's own token.
+
+        Raises ValueError for one that is longer, grows from another token, or holds a token outside the vocabulary.
+        """
         request.chance.begin_round(len(request.output))
         k = self.room(request)
         draft = request.proposer.propose(request.committed, k, request.chance)
@@ -55,6 +58,7 @@ class Rounds:
             )
         if tree.tokens[0] != request.committed[-1]:
             raise ValueError(f"the draft grows from token {tree.tokens[0]}, but {request.committed[-1]} was committed last")
+        check_tokens(tree.tokens, self.model.vocabulary)
         return draft
 
     def room(self, request: Request) -> int:
@@ -146,3 +150,16 @@ class Rounds:
 def tree_of_round(request: Request, draft: Draft) -> TokenTree:
     """The draft as a tree below the last committed token; a chain is the tree of width 1."""
     return draft.tree or TokenTree.chain(request.committed[-1], draft.tokens)
+
+
+def check_tokens(drafted: Tokens, vocabulary: int) -> None:
+    """Raise ValueError for a drafted token that the target does not know: a rule would read the law at another place.
+
+    >>> check_tokens((1, -1), vocabulary=4)
+    Traceback (most recent call last):
+    ValueError: drafted token -1 is outside the target's vocabulary of 4; map the drafter's ids to the target's
+    """
+    for token in drafted:
+        if not 0 <= token < vocabulary:
+            outside = f"drafted token {token} is outside the target's vocabulary of {vocabulary}"
+            raise ValueError(f"{outside}; map the drafter's ids to the target's")

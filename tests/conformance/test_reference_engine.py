@@ -13,11 +13,14 @@ from conformance.checks.greedy import drafter_swap_finding
 from conformance.checks.logprob import logprob_findings
 from conformance.checks.seed import repeat_findings
 from conformance.checks.stop import stop_findings
+from conformance.component_audit import judge
+from conformance.components import kind_of
 from conformance.engines.reference_engine import SpecrefEngine, make, tree_shape
 from conformance.findings import Finding, Verdict
 from conformance.harness import InProcess, check_modes
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode, Models, Output, Request, Tokens
+from conformance.reporting.wording import family
 from conformance.scoring import TableScorer, TransformersScorer
 from conformance.statistics.greedy import Margin
 from conformance.subject import RandomPrompts, Subject
@@ -145,6 +148,28 @@ def test_trees_are_as_deep_as_k() -> None:
     for k in range(1, 7):
         shape = tree_shape(k)
         assert max(TokenTree([0] * len(shape), shape).depths) == k
+
+
+def judged_parts(kinds: Sequence[str]) -> list[Finding]:
+    settings = AuditSettings(Level("test", 800, 5, "a test", rows=1024), k=K)
+    some = [part for part in engine().components() if kind_of(part) in kinds]
+    return [found for part in some for found in judge(part, subject(), settings, 1e-7)]
+
+
+def test_its_inputs_trees_and_pages_conform_alone() -> None:
+    found = judged_parts(("masks", "reader", "caches"))
+    assert {one.requirement: one.verdict for one in found} == dict.fromkeys(
+        ("TREE-1", "TREE-2", "TREE-5", "KV-1"), Verdict.CONFORMS
+    )
+
+
+@pytest.mark.long
+def test_its_rules_and_drafts_conform_alone() -> None:
+    """The rules behind a round's border."""
+    found = judged_parts(("verifier", "drafts"))
+    wrong = [one.summary for one in found if one.verdict is not Verdict.CONFORMS]
+    assert wrong == ["the rule 'traversal' forbids no single step, so only the law of its output was judged"]
+    assert {family(one.requirement) for one in found} == {"LAW", "EDGE", "DRAFT"}
 
 
 # Broken engines.

@@ -105,6 +105,8 @@ class Drafts:
         (Draft.chosen((0, 1, 2)), "drafted 3 tokens, 3 deep; at most 2 and 2 deep"),
         (Draft.chosen((0, 1, 2, 3), TokenTree([0, 1, 2, 3], [-1, 0, 0, 0])), "drafted 3 tokens, 1 deep; at most 2"),
         (Draft.chosen((3, 1), TokenTree([3, 1], [-1, 0])), "grows from token 3, but 0 was committed last"),
+        (Draft.chosen((1, 4)), "drafted token 4 is outside the target's vocabulary of 4"),
+        (Draft.chosen((-1,)), "drafted token -1 is outside"),
     ],
 )
 def test_a_drafter_that_breaks_its_word_is_loud(draft: Draft, message: str) -> None:
