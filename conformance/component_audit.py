@@ -107,7 +107,7 @@ def judge(component: Component, subject: Subject, settings: AuditSettings, alpha
         return [reader_finding(part, subject, min(number, 400), seed)]
     if kind == "caches":
         return [cache_finding(part, min(number, 400), seed, min(50, subject.target.vocabulary))]
-    return [drafter_finding(part, subject, settings.level.rows // 2, seed, alpha)]
+    return [drafter_finding(part, subject, settings.level.rows // 8, seed, alpha)]
 
 
 def verifier_findings(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, alpha: float) -> list[Finding]:

@@ -23,7 +23,6 @@ from conformance.components import Floats
 from conformance.findings import Finding, Verdict
 from conformance.harness import EngineFailed
 from conformance.levels import AuditSettings
-from conformance.pairwise import Row, covering
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import NonsenseOutput, judged_part
 from conformance.statistics.evidence import WrongUse
@@ -252,16 +251,20 @@ def _all(requirements: Sequence[str], mode: Mode, verdict: Verdict, why: str) ->
 
 
 def asked_modes(modes: Sequence[Mode], settings: AuditSettings) -> list[Mode]:
-    """The modes that the family checks ask: at the lowest level as few as show every rule, law of drafts and option; else
-    all.
+    """The modes that the family checks ask: at the lowest level the first of each rule and law of drafts, else all.
+
+    >>> from conformance.levels import LEVELS
+    >>> modes = [Mode("off"), Mode("chain", {"k": 2}, "ratio"), Mode("longer chain", {"k": 8}, "ratio")]
+    >>> [mode.name for mode in asked_modes(modes, AuditSettings(LEVELS["smoke"]))]
+    ['off', 'chain']
     """
     if settings.level.cases != "plain":
         return list(modes)
-    rows: list[Row] = [
-        {"how": f"{mode.rule}, {mode.draft_law}", "on": str(mode.speculates)} | {n: str(v) for n, v in mode.options.items()}
-        for mode in modes
-    ]
-    return [modes[number] for number in sorted(covering(rows, each=1))]
+    first: dict[tuple[bool, str, str, bool], Mode] = {}
+    for mode in modes:
+        if not mode.lossy:
+            first.setdefault((mode.speculates, mode.rule, mode.draft_law, bool(mode.speculation.get("hostile"))), mode)
+    return list(first.values())
 
 
 def control_of(mode: Mode, modes: Sequence[Mode]) -> Mode | None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -23,16 +24,19 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from conformance.components import Component
+from conformance.memory import GIB, memory_of_session
 from conformance.protocols import Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
 from conformance.wire import receive, send
 from conformance.worker import KEY
 
+LOOK = 0.5
+"""Seconds between two looks at an engine that is waited for."""
 _FOLDERS = re.compile(r"(?<![\w/:.…])~?/(?:[^\s/'\":,;()]+/)+")
 
 
 class EngineFailed(Exception):
-    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "nonsense" or "unsupported".
+    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "memory", "nonsense" or "unsupported".
 
     The message goes into reports that are shared, so folders of this machine are left out of it; the engine's log has them.
 
@@ -133,13 +137,22 @@ class EngineProcess:
     """Runs an engine in a process of its own, started on first use.
 
     factory: "package.module:callable" that takes `Models` and gives an `Engine`. patience: seconds to wait for its next answer
-    before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`.
+    before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`. memory:
+    bytes that it and all that it starts may hold together while it is waited for; None for no limit.
     """
 
     def __init__(
-        self, factory: str, models: Models, *, patience: float, log: Path | None = None, python: str = sys.executable
+        self,
+        factory: str,
+        models: Models,
+        *,
+        patience: float,
+        log: Path | None = None,
+        python: str = sys.executable,
+        memory: int | None = None,
     ) -> None:
         self._factory, self._models, self._patience, self._python = factory, models, patience, python
+        self._memory = memory
         self._log_path = log
         self._log: IO[bytes] | None = None
         self._log_start = 0
@@ -228,8 +241,7 @@ class EngineProcess:
     def _hear(self) -> dict[str, Any]:
         assert self._pipe is not None
         try:
-            if not self._pipe.poll(self._patience):
-                raise self._failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
+            self._wait()
             watchdog = threading.Timer(self._patience, self._end_processes)  # for an engine that stops within a message
             watchdog.start()
             try:
@@ -248,6 +260,22 @@ class EngineProcess:
                 raise EngineFailed(kind, message)
             raise self._failed(kind, message)
         return said
+
+    def _wait(self) -> None:
+        """Until the engine says something. Raises EngineFailed once its process has ended (though a child of it may still hold
+        the pipe open), patience is at an end, or the memory of all that it started is above the limit."""
+        assert self._pipe is not None
+        assert self._process is not None
+        until = time.monotonic() + self._patience
+        while not self._pipe.poll(LOOK):
+            if self._process.poll() is not None and not self._pipe.poll(0):
+                raise self._failed("crash", self._how_it_ended())
+            if time.monotonic() > until:
+                raise self._failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
+            used = memory_of_session(self._process.pid) if self._memory else None
+            if used is not None and self._memory is not None and used > self._memory:
+                said = f"the engine's processes held {used / GIB:.2f} GiB, above the limit of {self._memory / GIB:.2f} GiB"
+                raise self._failed("memory", f"{said}; it was ended")
 
     def _start(self) -> None:
         folder = tempfile.mkdtemp(prefix="specref-")

@@ -13,25 +13,24 @@ Meeting = tuple[tuple[str, str], ...]
 """Factors with their values, as they stand together in a row."""
 
 
-def meetings(row: Row, each: int = 2) -> set[Meeting]:
-    """Every `each` factors of a row with their values.
+def meetings(row: Row) -> set[Meeting]:
+    """Every two factors of a row with their values.
 
     >>> sorted(meetings({"cache": "static", "mode": "off"}))
     [(('cache', 'static'), ('mode', 'off'))]
     """
-    return set(combinations(sorted(row.items()), each))
+    return set(combinations(sorted(row.items()), 2))
 
 
-def covering(rows: Sequence[Row], taken: Sequence[Row] = (), *, each: int = 2) -> list[int]:
+def covering(rows: Sequence[Row], taken: Sequence[Row] = ()) -> list[int]:
     """Numbers of rows that, with those `taken` already, hold every meeting of any row: the most useful one first, each time.
-    each: how many factors meet; 1 asks only that every value occurs.
 
     >>> rows = [{"a": x, "b": y, "c": z} for x in "12" for y in "12" for z in "12"]
     >>> len(covering(rows)), len(rows)
     (4, 8)
     """
-    held = [meetings(row, each) for row in rows]
-    missing: set[Meeting] = set().union(*held).difference(*(meetings(row, each) for row in taken))
+    held = [meetings(row) for row in rows]
+    missing: set[Meeting] = set().union(*held).difference(*(meetings(row) for row in taken))
     found = []
     while missing:
         best = max(range(len(rows)), key=lambda number: (len(held[number] & missing), -number))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
 
-from conformance.audit import Watcher, audit_engine
+from conformance.audit import Pair, Watcher, audit_engine
 from conformance.checks.law import can_catch
 from conformance.engines import BY_NAME, REGISTRY, Registered
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
 from conformance.harness import EngineProcess
 from conformance.levels import AuditSettings
+from conformance.memory import memory_of_machine
 from conformance.problems import UsageProblem
 from conformance.progress import watching
 from conformance.protocols import Models
@@ -28,6 +30,13 @@ from specref.models import BadModel
 
 PATIENCE = 300.0
 """Seconds to wait for an engine's next answer before it counts as hung."""
+LANES = min(2, os.cpu_count() or 1)
+"""Processes of an engine that run at once."""
+CASES = {
+    "plain": "none at this level",
+    "share": "as many as it takes for every two values of rule, setting, option and models to meet",
+    "all": "every one in every mode",
+}
 
 
 def run_audits(
@@ -38,12 +47,14 @@ def run_audits(
     expected: Path | None,
     folder: Path,
     console: Console,
+    more: Sequence[tuple[Path, Path]] = (),
 ) -> int:
-    """Audit the named engines (none named: all of the registry) and return the exit code. Raises UsageProblem."""
+    """Audit the named engines (none named: all of the registry) and return the exit code. more: further pairs of target and
+    draft, with which modes and settings are judged pairwise. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
-    models = _models(target, draft)
     chosen = [BY_NAME[name] for name in dict.fromkeys(names)] or list(REGISTRY)
-    subject = read_subject(models)
+    pairs = [(models, read_subject(models)) for models in (_models(target, draft), *(_models(*pair) for pair in more))]
+    subject = pairs[0][1]
     try:  # before an hour's work, not after it
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -57,7 +68,7 @@ def run_audits(
     with watching(console) as watcher:
         for entry in chosen:
             if entry.importable:
-                reports.append(_audit(entry, models, subject, settings, folder, watcher))
+                reports.append(_audit(entry, pairs, settings, folder, watcher))
             else:
                 reports.append(_not_installed(entry, subject, settings))
     reports = mark_expected(reports, known)
@@ -78,15 +89,41 @@ def _models(target: Path | None, draft: Path | None) -> Models:
 
 
 def _audit(
-    entry: Registered, models: Models, subject: Subject, settings: AuditSettings, folder: Path, watcher: Watcher
+    entry: Registered,
+    pairs: Sequence[tuple[Models, Subject]],
+    settings: AuditSettings,
+    folder: Path,
+    watcher: Watcher,
 ) -> EngineReport:
-    def start() -> EngineProcess:
-        log = folder / f"{entry.name}.log"
-        return EngineProcess(entry.factory, models, patience=PATIENCE, log=log, python=entry.python)
+    logs = count(1)
 
-    settings = replace(settings, level=settings.level.scaled(entry.share))
-    lanes = min(2, os.cpu_count() or 1)
-    return audit_engine(entry.name, start, subject, settings, lanes=lanes, watcher=watcher)
+    def starting(models: Models) -> Callable[[], EngineProcess]:
+        def start() -> EngineProcess:
+            number = next(logs)  # lanes do not share a log, in which one would read the other's last words as its own
+            log = folder / (f"{entry.name}.log" if number == 1 else f"{entry.name}-{number}.log")
+            return EngineProcess(
+                entry.factory, models, patience=PATIENCE, log=log, python=entry.python, memory=memory_of_a_lane()
+            )
+
+        return start
+
+    (models, subject), *others = pairs
+    return audit_engine(
+        entry.name,
+        starting(models),
+        subject,
+        replace(settings, level=settings.level.scaled(entry.share)),
+        lanes=LANES,
+        watcher=watcher,
+        others=[Pair(f"{of.target_name} and {of.draft_name}", starting(some), of) for some, of in others],
+        self_draft=starting(Models(models.target, models.target)),
+    )
+
+
+def memory_of_a_lane() -> int | None:
+    """Bytes that one lane's engine may hold: its part of nine tenths of the machine's memory; None if that is not known."""
+    whole = memory_of_machine()
+    return None if whole is None else int(0.9 * whole / LANES)
 
 
 def _not_installed(entry: Registered, subject: Subject, settings: AuditSettings) -> EngineReport:
@@ -101,10 +138,13 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
     level = settings.level
     here = ", ".join(entry.name for entry in chosen if entry.importable) or "none"
     console.print(f"Engines: {here}. Level {level.name}: {level.about}.")
+    shared = f", {level.budget:,} tokens over all cases at most" if level.budget else ""
     console.print(
-        f"Plan: {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}, {level.prompts} prompts "
-        f"in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, seed {settings.seed}."
+        f"Plan: {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}{shared}, {level.prompts} "
+        f"prompts in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, "
+        f"seed {settings.seed}."
     )
+    console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier.")
     console.print(
         f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.", markup=False
     )

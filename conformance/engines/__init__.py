@@ -10,6 +10,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+
+ENVIRONMENTS = Path(__file__).parents[2] / ".nox"
+"""Where `nox -s "audit(NAME)"` makes environments, in a clone of the project."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,11 @@ class Registered:
 
     @property
     def python(self) -> str:
-        """Who runs it: the interpreter that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), or this one."""
-        return os.environ.get(f"SPECREF_PYTHON_{self.name.upper().replace('-', '_')}", sys.executable)
+        """Who runs it: the interpreter that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), else that of the
+        environment which nox made for it before, else this one."""
+        named = os.environ.get(f"SPECREF_PYTHON_{self.name.upper().replace('-', '_')}")
+        made = ENVIRONMENTS / f"audit-{self.name}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        return named or (str(made) if made.exists() else sys.executable)
 
     @property
     def importable(self) -> bool:
