@@ -49,6 +49,7 @@ def python(session: nox.Session, *arguments: str, **variables: str) -> None:
 
 def engine_environment(session: nox.Session, engine: str) -> str:
     """The Python of the engine's own environment, which is made or made anew where its recipe has changed."""
+    engine = ENGINES[engine].get("environment_of", engine)
     recipe, folder = ENGINES[engine], ROOT / ".nox" / f"audit-{engine}"
     program, stamp = program_of(folder), folder / "installed-recipe"
     if not stamp.exists() or stamp.read_text() != repr(recipe):
@@ -91,7 +92,7 @@ def audit(session: nox.Session, engine: str) -> None:
     """Audit one engine, in an environment of its own where it needs one: nox -s "audit(vllm)" -- --level smoke."""
     variables = {}
     if engine in ENGINES and not OWN_ENVIRONMENT:
-        variables[f"SPECREF_PYTHON_{engine.upper()}"] = engine_environment(session, engine)
+        variables[f"SPECREF_PYTHON_{engine.upper().replace('-', '_')}"] = engine_environment(session, engine)
     known = ROOT / "conformance" / "expected.toml"
     expected = ("--expected", str(known)) if known.exists() else ()
     python(session, "-m", "conformance", "audit", engine, *expected, *session.posargs, **variables)

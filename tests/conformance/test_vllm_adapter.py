@@ -14,7 +14,7 @@ import pytest
 from conformance.engines.vllm import drafters
 from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.metrics import from_objects, from_text
-from conformance.engines.vllm.modes import NEEDS_GPU, ROLES, SEEDED, all_modes
+from conformance.engines.vllm.modes import NEEDS_GPU, ROLES, SEEDED, all_modes, server_modes
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
 from conformance.harness import check_modes
@@ -206,7 +206,7 @@ def test_what_another_process_does_is_an_answer() -> None:
     assert (forked.ask("count"), forked.ask("count")) == (1, 2)
     with pytest.raises(Unsupported, match="min_p: no"):
         forked.ask("refuse")
-    with pytest.raises(RuntimeError, match="^ValueError: wrong$"):
+    with pytest.raises(RuntimeError, match=r"^ValueError: wrong$"):
         forked.ask("fail")
     assert forked.ask("count") == 3
     with pytest.raises(RuntimeError, match="was ended by SIGSEGV"):
@@ -217,3 +217,13 @@ def test_what_another_process_does_is_an_answer() -> None:
         forked.ask("leave")
     forked.close()
     forked.close()
+
+
+def test_the_server_is_audited_in_modes_of_the_same_names() -> None:
+    offline = {mode.name: mode for mode in all_modes(3)}
+    modes = server_modes(3)
+    check_modes(modes)
+    assert not modes[0].speculates
+    for mode in modes:
+        assert (mode.speculation, mode.rule) == (offline[mode.name].speculation, offline[mode.name].rule)
+        assert not mode.exposes_rounds

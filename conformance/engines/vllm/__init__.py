@@ -9,6 +9,7 @@ from conformance.protocols import Models
 
 if TYPE_CHECKING:
     from conformance.engines.vllm.engine import VllmEngine
+    from conformance.engines.vllm.server import VllmServer
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -30,3 +31,12 @@ def make(models: Models) -> VllmEngine:
     from conformance.engines.vllm.engine import VllmEngine
 
     return VllmEngine(models)
+
+
+def make_server(models: Models) -> VllmServer:
+    """vLLM's server over two local models."""
+    for name, value in (OFFLINE | {"TORCHDYNAMO_DISABLE": "1"}).items():
+        os.environ.setdefault(name, value)
+    from conformance.engines.vllm.server import VllmServer
+
+    return VllmServer(models)

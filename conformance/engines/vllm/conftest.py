@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("vllm") else ["components.py", "engine.py", "offline.py"]
+collect_ignore = [] if find_spec("vllm") else ["components.py", "engine.py", "offline.py", "server.py"]

@@ -7,6 +7,7 @@ A mode's `speculation` is vLLM's `speculative_config`, with a role ("draft", "me
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from conformance.protocols import Mode
@@ -27,6 +28,7 @@ ORDER = (
 
 LOGPROBS_DOCS = "https://docs.vllm.ai/en/latest/api/vllm/sampling_params/"
 SEED_DOCS = "https://docs.vllm.ai/en/latest/usage/reproducibility/"
+SERVER_DOCS = "https://docs.vllm.ai/en/latest/serving/openai_compatible_server/"
 METRICS_DOCS = "https://docs.vllm.ai/en/latest/design/metrics/"
 
 DRAFTERS = "conformance.engines.vllm.drafters"
@@ -48,6 +50,15 @@ NEEDS_GPU = ("tensor_parallel_size", "enforce_eager", "async_scheduling")
 def all_modes(k: int) -> Sequence[Mode]:
     """Every mode with `k` drafts per round, speculation off first."""
     return (*_methods(k), *_company(k), *_reported(k), *_gpu(k))
+
+
+def server_modes(k: int) -> Sequence[Mode]:
+    """The modes that the server is audited in. It shows no rounds; it is sent seeds and gives log-probabilities."""
+    names = ("off", "ngram", "draft_model", "draft_model, probabilistic", "medusa", "eagle")
+    promises = dict.fromkeys(("LOGPROB-1", "LOGPROB-2"), SERVER_DOCS)
+    return tuple(
+        replace(mode, exposes_rounds=False, logprobs="raw", promises=promises) for mode in _methods(k) if mode.name in names
+    )
 
 
 def _methods(k: int) -> tuple[Mode, ...]:

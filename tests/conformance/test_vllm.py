@@ -1,0 +1,112 @@
+"""What the audit finds in vLLM 0.32.0's CPU build as shipped, and that with one function corrected the same audit conforms."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from vllm_here import PYTHON, ROOT, needs_vllm
+
+from conformance.audit import audit_engine
+from conformance.checks.greedy import greedy_finding
+from conformance.component_audit import verifier_findings
+from conformance.components import Component
+from conformance.findings import EngineReport, Verdict
+from conformance.harness import EngineInfo, EngineProcess
+from conformance.levels import AuditSettings, level_named
+from conformance.protocols import Models, Request
+from conformance.subject import Subject, read_subject
+from specref import pretrained
+from specref.processors import SamplingSettings
+
+pytestmark = [pytest.mark.long, needs_vllm]
+
+SHIPPED = "conformance.engines.vllm:make"
+CORRECTED = "tests.conformance.vllm_corrected:make"
+MODELS = Models(pretrained.path("target"), pretrained.path("draft"))
+SAMPLED = ("ngram", "draft_model, probabilistic", "medusa")
+REPRODUCTIONS = sorted((ROOT / "reports" / "vllm-0.32.0" / "reproductions").glob("*.py"))
+
+
+class Some(EngineProcess):
+    """vLLM with some of its modes, and without its components."""
+
+    chosen: Sequence[str] = ()
+
+    def describe(self, k: int) -> EngineInfo:
+        info = super().describe(k)
+        return replace(info, modes=tuple(mode for mode in info.modes if mode.name in self.chosen))
+
+    def components(self) -> Sequence[Component]:
+        return ()
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return read_subject(MODELS)
+
+
+def audited(factory: str, modes: Sequence[str], subject: Subject) -> EngineReport:
+    def start() -> Some:
+        runner = Some(factory, MODELS, patience=600, python=PYTHON)
+        runner.chosen = modes
+        return runner
+
+    level = replace(level_named("smoke"), tokens=1_000, prompts=8, budget=0, rows=0, requests=0)
+    return audit_engine("vllm", start, subject, AuditSettings(level, seed=int(time.time()), max_tokens=32))
+
+
+def verdicts(report: EngineReport, requirement: str) -> dict[str, Verdict]:
+    return {one.mode: one.verdict for one in report.findings if one.requirement == requirement}
+
+
+@pytest.mark.parametrize("factory", [SHIPPED, CORRECTED])
+def test_sampled_speculation_is_wrong_as_shipped_and_right_once_corrected(factory: str, subject: Subject) -> None:
+    report = audited(factory, ("off", *SAMPLED), subject)
+    expected = Verdict.VIOLATES if factory == SHIPPED else Verdict.CONFORMS
+    assert verdicts(report, "LAW-1") == {"off": Verdict.CONFORMS} | dict.fromkeys(SAMPLED, expected)
+    assert set(verdicts(report, "GREEDY-1").values()) == {Verdict.CONFORMS}
+
+
+@pytest.fixture
+def corrected() -> Iterator[EngineProcess]:
+    with EngineProcess(CORRECTED, MODELS, patience=600, python=PYTHON) as engine:
+        yield engine
+
+
+def test_the_verifier_told_to_verify_by_blocks_does_not(corrected: EngineProcess) -> None:
+    found = {}
+    for component in corrected.components():
+        if component.name.startswith("RejectionSampler"):
+            findings = verifier_findings(component, 4_096, int(time.time()), 1e-6)  # type: ignore[arg-type]
+            found[component.rule] = {one.requirement: one.verdict for one in findings}  # type: ignore[union-attr]
+    assert {rule: some["LAW-3"] for rule, some in found.items()} == dict.fromkeys(found, Verdict.CONFORMS)
+    wrong = {rule for rule, some in found.items() if some["LAW-4"] is not Verdict.CONFORMS}
+    assert (set(found), wrong) == ({"ratio", "one_hot", "block"}, {"block"})
+
+
+@pytest.mark.parametrize("name", ["off, prefix cache", "ngram, prefix cache", "draft_model, probabilistic, prefix cache"])
+def test_a_second_turn_reads_nothing_wrong_from_the_prefix_cache(name: str, corrected: EngineProcess, subject: Subject) -> None:
+    """The second turn repeats the first with its answer. Half of these were sampled, so that drafts were rejected."""
+    mode = next(one for one in corrected.describe(4).modes if one.name == name)
+    first = [
+        Request(subject.prompts.prompt(i), SamplingSettings(max_tokens=48, temperature=float(i % 2)), i) for i in range(16)
+    ]
+    answers = [output.tokens for output in corrected.generate(mode, first)]
+    greedy = SamplingSettings(max_tokens=32, temperature=0.0)
+    second = [Request((*request.prompt, *answer, 40), greedy, 0) for request, answer in zip(first, answers)]
+    outputs = [output.tokens for output in corrected.generate(mode, second)]
+    logits = subject.target.logits([(request.prompt, output) for request, output in zip(second, outputs)])
+    assert greedy_finding(name, outputs, logits, subject.margin, planned=16).verdict is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize("program", REPRODUCTIONS, ids=[program.stem for program in REPRODUCTIONS])
+def test_each_reproduction_shows_its_fault(program: Path) -> None:
+    assert len(program.read_text(encoding="utf-8").splitlines()) < 40
+    done = subprocess.run([PYTHON, str(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.strip()
