@@ -3,13 +3,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from doc_blocks import ROOT, Reader, blocks, matches
 
+from conformance.components import Component
 from conformance.levels import LEVELS
+from conformance.protocols import Mode, RecordedRound
 from conformance.requirements import catalogue
 
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
@@ -60,3 +64,11 @@ def test_the_matcher_of_outputs_can_say_no() -> None:
     assert matches("...\n✗ LAW-1\n...", "a\n ✗   LAW-1\nb\n")
     assert not matches("one\n", "one\ntwo\n")
     assert not matches("...\n✗ LAW-1\n...", "a\n✓ LAW-1\nb\n")
+
+
+def test_the_adapter_guide_names_every_field() -> None:
+    page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    for kind in (Mode, RecordedRound):
+        missing = [field.name for field in fields(kind) if f"| `{field.name}` |" not in page]
+        assert not missing, f"{kind.__name__}: {missing}"
+    assert all(f"`{component.__name__}`" in page for component in get_args(Component))
