@@ -1,0 +1,118 @@
+"""What a control is: our own code with one small thing changed, how it is audited, and what must come of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from conformance.findings import Finding, Verdict
+
+ALPHA = 1e-6
+"""The false-alarm rate of one control's whole audit, however many checks and looks it has."""
+
+Look: TypeAlias = tuple[int, Sequence[Finding]]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How a control is audited.
+
+    stage: where it enters. unit: what is counted. n: samples within which a fault is killed with probability 1 - 1e-6, or which
+    a lawful variation must pass. looks: `looks(seed, n)` gives the samples judged and all that was found, one look after the
+    other, until n samples were judged. finite: there are no more than n things to look at.
+    """
+
+    stage: str
+    unit: str
+    n: int
+    looks: Callable[[int, int], Iterator[Look]] = field(repr=False)
+    finite: bool = False
+
+
+@dataclass(frozen=True)
+class Exact:
+    """How far a fault's output law is from the target's, by enumeration.
+
+    variation: total variation, a Fraction where it is rational. kept: the probability that a drafted token is kept. on: the
+    instance, in words.
+    """
+
+    variation: Callable[[], Fraction | float]
+    kept: Callable[[], Fraction | float] | None = None
+    on: str = "p = (.10, .60, .25, .05), q = (.30, .35, .10, .25), one token"
+
+
+@dataclass(frozen=True)
+class Control:
+    """A fault that must be killed, or a lawful variation that must pass.
+
+    id: what it does, in words. kind: its heading in the catalogue. replaces: the rule or component that is changed.
+    requirements: all of those that must fail; none for a lawful variation. reports: public reports of that kind (project and
+    number). acceptance_sees: whether the rate of acceptance alone could show it.
+    """
+
+    id: str
+    kind: str
+    replaces: str
+    requirements: tuple[str, ...]
+    audit: Audit
+    reports: tuple[str, ...] = ()
+    exact: Exact | None = None
+    acceptance_sees: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one control's audit. n: samples judged until all that it names had failed, or all there were."""
+
+    control: str
+    seed: int
+    n: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def violated(self) -> tuple[str, ...]:
+        """The requirements that failed, in the order of their names."""
+        return tuple(sorted({one.requirement for one in self.findings if one.verdict is Verdict.VIOLATES}))
+
+    def finding(self, requirement: str) -> Finding | None:
+        """What was found on one requirement; the violation, if there is one."""
+        some = [one for one in self.findings if one.requirement == requirement]
+        return next((one for one in some if one.verdict is Verdict.VIOLATES), some[-1] if some else None)
+
+
+def run(control: Control, seed: int, n: int | None = None) -> Outcome:
+    """Audit a control until everything that it names has failed, or up to n samples (the audit's own n)."""
+    started = time.monotonic()
+    outcome = Outcome(control.id, seed, 0, 0.0, ())
+    for judged, found in control.audit.looks(seed, n or control.audit.n):
+        outcome = Outcome(control.id, seed, judged, round(time.monotonic() - started, 2), tuple(found))
+        if control.requirements and set(control.requirements) <= set(outcome.violated):
+            break
+    return outcome
+
+
+def look_sizes(n: int, first: int) -> Iterator[int]:
+    """Samples at which an audit of n is looked at: from a 27th of n (but not less than `first`), three times as many each time.
+
+    >>> list(look_sizes(27_000, first=512))
+    [1000, 3000, 9000, 27000]
+    >>> list(look_sizes(300, first=512))
+    [300]
+    """
+    size = max(first, n // 27)
+    while size < n:
+        yield size
+        size *= 3
+    yield n
+
+
+def as_stated(control: Control, outcome: Outcome) -> bool:
+    """Whether it came as it must: a fault killed by all that it names, within its n; a lawful variation not flagged."""
+    if control.requirements:
+        return set(control.requirements) <= set(outcome.violated)
+    return not outcome.violated and any(one.verdict is Verdict.CONFORMS for one in outcome.findings)
