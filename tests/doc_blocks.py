@@ -219,7 +219,7 @@ def _described(listed: str) -> Iterator[tuple[str, str]]:
 
 def check_parses(command: str) -> dict[str, object]:
     """The values of a `specref` command line. Raises if there is no such command, option or value."""
-    words = shlex.split(command)
+    words = shlex.split(re.sub(r"^(\w+=\S+ )+", "", command))
     assert words[0] == "specref", command
     group = typer.main.get_command(cli.app)
     assert isinstance(group, click.Group) or hasattr(group, "commands")
