@@ -28,7 +28,16 @@ def picks(weights: Tensor, u: Tensor) -> Tensor:
     >>> picks(torch.tensor([[0.0, 1.0, 3.0], [0.0, 1.0, 3.0]]), u=torch.tensor([0.0, 0.25]))
     tensor([1, 2])
     """
-    cumulative = weights.cumsum(dim=-1)
+    return picks_by(weights.cumsum(dim=-1), weights, u)
+
+
+def picks_by(cumulative: Tensor, weights: Tensor, u: Tensor) -> Tensor:
+    """`picks` from weights of which the cumulative sums are known, both `[..., V]`.
+
+    >>> weights = torch.tensor([[0.0, 1.0, 3.0]])
+    >>> picks_by(weights.cumsum(dim=-1), weights, u=torch.tensor([0.25]))
+    tensor([2])
+    """
     edge = (u * cumulative[..., -1]).unsqueeze(-1)
     index = torch.searchsorted(cumulative, edge, right=True).squeeze(-1)
     last = weights.shape[-1] - 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specref.batched.drafts import Drafts, VerifiedRows
-from specref.batched.laws import accepts, picks
+from specref.batched.laws import accepts, picks_by
 from specref.batched.status import BAD_DRAFT, BAD_TARGET
 
 
@@ -50,16 +50,18 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
     bonus = (accepted == drafts.count).nonzero()[:, 0]
     _laws(target, bonus, accepted[bonus], room[0], weights[n:])
     row = torch.cat([*ended, bonus])
-    nothing = ~(weights.amax(dim=-1) > 0)
+    cumulative = weights.cumsum(dim=-1)
+    nothing = ~(cumulative[:, -1] > 0)
     if bool(nothing.any()):  # an empty residual, or NaN: p itself
         at = row[nothing]
         weights[nothing] = _laws(target, at, accepted[at], room[0], room[1])
+        cumulative[nothing] = weights[nothing].cumsum(dim=-1)
         # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
         status[at] |= weights[nothing, 0].isnan() * BAD_TARGET
         at = at[accepted[at] < drafts.count[at]]
         status[at] |= _laws(draft, at, accepted[at], room[0], room[2])[:, 0].isnan() * BAD_DRAFT
     next_token = torch.empty_like(accepted)
-    next_token[row] = picks(weights, u[:, -1].index_select(0, row))
+    next_token[row] = picks_by(cumulative, weights, u[:, -1].index_select(0, row))
     return VerifiedRows.of(accepted, next_token, status)
 
 
