@@ -70,6 +70,14 @@ REGISTRY = (
         'nox -s "audit(vllm)" (its own environment; with a GPU: pip install vllm)',
         "vLLM, offline: n-gram, draft model, Medusa, EAGLE, suffix, custom drafters; caches, chunks, seeds, log-probabilities",
     ),
+    Registered(
+        "vllm-server",
+        "conformance.engines.vllm:make_server",
+        "vllm",
+        'nox -s "audit(vllm-server)" (shares the environment of vllm)',
+        "vLLM's OpenAI-compatible server, started by the adapter: n-gram, draft model, Medusa, EAGLE",
+        share=0.25,  # each of its modes starts a server, and every request is sent on its own
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}
