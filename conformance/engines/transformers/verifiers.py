@@ -30,7 +30,7 @@ class SpeculativeSampling:
 
         torch.manual_seed(seed)
         k = drafts.shape[1]
-        laws = np.eye(p.shape[2])[drafts] if q is None else q
+        laws = (np.arange(p.shape[2]) == drafts[:, :, None]).astype(float) if q is None else q
         target, draft = _logits(p), _logits(laws)
         tokens = torch.from_numpy(drafts)
         accepted, emitted = [], []
