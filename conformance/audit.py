@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
 from conformance.asking import Asking
 from conformance.cases import Case, part, plan_cases
 from conformance.component_audit import NONE, audit_components
 from conformance.environment import environment
+from conformance.evidence.recording import Evidence, Unkept
 from conformance.families import GROUPS, asked_modes, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
@@ -34,38 +34,15 @@ from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
 from conformance.triage import Diagnosis, first_of_each_mode, narrow
 from conformance.unfinished import mark_unfinished
+from conformance.watcher import Silent, Watcher
 from specref.models import BadModel
 
-MOST_FAILURES = 3
-"""After this many crashes or hangs an engine is not started again."""
+__all__ = ["Pair", "Silent", "Watcher", "audit_engine"]
+
+MOST_FAILURES, MOST_OF_A_MODE = 12, 2
+"""After this many crashes (a hang counts as four) an engine is not started again, nor for a mode that it failed in so often."""
 WORK_OF_A_FAMILY = 40
 """About how many tokens, in the progress display, each request of a family's groups comes to."""
-
-
-class Watcher(Protocol):
-    """Is told how an audit goes on, for a progress display."""
-
-    def begin(self, engine: str, total: int) -> None:
-        """An engine's audit begins; `total` tokens, prompts and parts are planned."""
-
-    def advance(self, engine: str, amount: int, doing: str) -> None:
-        """Some more were judged, in the mode that `doing` names."""
-
-    def end(self, engine: str) -> None:
-        """The engine's audit has ended."""
-
-
-class Silent:
-    """Watches without showing anything."""
-
-    def begin(self, engine: str, total: int) -> None:
-        """See `Watcher.begin`."""
-
-    def advance(self, engine: str, amount: int, doing: str) -> None:
-        """See `Watcher.advance`."""
-
-    def end(self, engine: str) -> None:
-        """See `Watcher.end`."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +64,15 @@ def audit_engine(
     watcher: Watcher | None = None,
     others: Sequence[Pair] = (),
     self_draft: Callable[[], Runner] | None = None,
+    evidence: Evidence | None = None,
 ) -> EngineReport:
     """Audit one engine and report. make_runner starts one process of it (up to `lanes` are used at once).
 
     others: further pairs of models, with which modes and settings are judged pairwise. self_draft: starts the engine with the
-    target in the draft's place.
+    target in the draft's place. evidence: where answers are kept, and read from if the audit was interrupted.
     """
-    audit = _Audit(name, make_runner, subject, settings, watcher or Silent(), others=others, self_draft=self_draft)
-    return audit.run(lanes)
+    watching, kept = watcher or Silent(), evidence or Unkept()
+    return _Audit(name, make_runner, subject, settings, watching, others, self_draft, kept).run(lanes)
 
 
 @dataclass
@@ -118,13 +96,16 @@ class _Audit:
     watcher: Watcher
     others: Sequence[Pair] = ()
     self_draft: Callable[[], Runner] | None = None
-    failures: dict[str, EngineFailed] = field(default_factory=dict)
-    lossy: Ledger | None = None
+    evidence: Evidence = field(default_factory=Unkept)
+    failures: list[tuple[str, EngineFailed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gathered = Gathered(self.subject, self.settings)
         makers = [self.make_runner, *(pair.make_runner for pair in self.others), *filter(None, [self.self_draft])]
-        self.engines = Lanes(makers)
+        self.engines = Lanes([self._kept(make, pair) for pair, make in enumerate(makers)])
+
+    def _kept(self, make: Callable[[], Runner], pair: int) -> Callable[[], Runner]:
+        return lambda: self.evidence.recording(make(), pair)
 
     def run(self, lanes: int) -> EngineReport:
         started, clock = datetime.now(UTC), time.monotonic()
@@ -141,13 +122,14 @@ class _Audit:
             self.engines.close()
         return self._report(info, findings, started, clock, ledgers)
 
-    def _judge(self, modes: Sequence[Mode], lanes: int) -> tuple[list[Finding], dict[bool, Ledger]]:
+    def _judge(self, modes: Sequence[Mode], lanes: int) -> tuple[list[Finding], dict[str, Ledger]]:
         """Plan, ask, and judge."""
         made, settings = self.gathered, self.settings
         made.modes = modes
         made.plan = plan_cases(modes, settings, self.subject, [pair.name for pair in self.others])
         made.asked = [mode.name for mode in asked_modes(modes, settings)] if settings.level.requests else ()
-        ledgers = self._ledgers(modes)
+        ledgers = sealed_ledgers(made.plan.cases, self.name, settings, self._subjects)
+        self.evidence.seal(ledgers)
         _ = self.subject.tolerance  # measured once, before threads ask for it
         jobs = self._jobs(modes, ledgers)
         self.watcher.begin(self.name, sum(job.size for job in jobs))
@@ -156,10 +138,9 @@ class _Audit:
                 list(pool.map(self._do, jobs))
         finally:
             self.watcher.end(self.name)
-        named = {"speculation" if speculating else "control": ledger for speculating, ledger in ledgers.items()}
-        if self.lossy is not None:
-            named["lossy"] = self.lossy
-        return self._narrowed(made.judged(named)), ledgers
+        findings = self._narrowed(made.judged(ledgers))
+        self.evidence.finish(ledgers)
+        return findings, ledgers
 
     def _narrowed(self, findings: Sequence[Finding]) -> list[Finding]:
         """Where a law is violated, probes narrow the cause; the first violation of each mode says it."""
@@ -179,23 +160,12 @@ class _Audit:
     def _subjects(self) -> list[Subject]:
         return [self.subject, *(pair.subject for pair in self.others)]
 
-    def _ledgers(self, modes: Sequence[Mode]) -> dict[bool, Ledger]:
-        """The run's ledger (True) and the control's (False), with their plans sealed. They have the whole false-alarm rate
-        where nothing else is judged by statistics, else half."""
-        level, alpha = self.settings.level, self.settings.alpha
-        share = alpha / 2 if level.requests or level.rows else alpha
-        made = sealed_ledgers(self.gathered.plan.cases, self.name, self.settings, self._subjects, share)
-        self.lossy = made.get("lossy")
-        return {what == "speculation": ledger for what, ledger in sorted(made.items()) if what != "lossy"}
-
-    def _jobs(self, modes: Sequence[Mode], ledgers: Mapping[bool, Ledger]) -> list[_Job]:
+    def _jobs(self, modes: Sequence[Mode], ledgers: Mapping[str, Ledger]) -> list[_Job]:
         """LAW and greedy decoding before the families, which may ask for what an engine refuses; of each the control comes
         first, and long jobs before short ones, so that the lanes end together."""
         level, jobs = self.settings.level, []
         for case in self.gathered.plan.cases:
-            ledger = self.lossy if part(case.mode) == "lossy" else ledgers[case.mode.speculates]
-            assert ledger is not None
-            jobs.append(self._case_job(case, ledger))
+            jobs.append(self._case_job(case, ledgers[part(case.mode)]))
         for mode in modes:
             jobs.append(_Job("greedy", mode, partial(self._greedy, mode), self.gathered.prompts, [("GREEDY-1", mode.name)]))
             if mode.name not in self.gathered.asked:
@@ -227,10 +197,12 @@ class _Audit:
             mark_unfinished(self.gathered.findings, requirement, name, problem or "")
 
     def _given_up(self, job: _Job) -> str | None:
-        failed = self.failures.get(job.mode.name) if job.what != "components" else None
-        if failed is None and len(self.failures) >= MOST_FAILURES:
-            failed = list(self.failures.values())[-1]
-        return f"not judged, because the engine had failed before ({failed.kind}: {failed})" if failed else None
+        of_mode = [failed for mode, failed in self.failures if mode == job.mode.name and job.what != "components"]
+        whole = sum(4 if failed.kind == "hang" else 1 for _, failed in self.failures)
+        if len(of_mode) < MOST_OF_A_MODE and whole < MOST_FAILURES:
+            return None
+        failed = of_mode[-1] if of_mode else self.failures[-1][1]
+        return f"not judged, because the engine had failed before ({failed.kind}: {failed})"
 
     def _problem(self, job: _Job, runner: Runner) -> str | None:
         """Do a job; what went wrong with it."""
@@ -238,7 +210,7 @@ class _Audit:
             job.do(runner)
         except EngineFailed as failed:
             if failed.kind != "unsupported":
-                self.failures[job.mode.name] = failed
+                self.failures.append((job.mode.name, failed))
             return f"{failed.kind}: {failed}"
         except NonsenseOutput as nonsense:
             return f"nonsense: {nonsense}"
@@ -287,9 +259,9 @@ class _Audit:
         findings: Sequence[Finding],
         started: datetime,
         clock: float,
-        ledgers: Mapping[bool, Ledger],
+        ledgers: Mapping[str, Ledger],
     ) -> EngineReport:
-        settings, ledger, made = self.settings, ledgers.get(True), self.gathered
+        settings, ledger, made = self.settings, ledgers.get("speculation"), self.gathered
         reports: dict[str, ModeReport] = {state.case.name: state.report() for state in made.states if state.tokens}
         return EngineReport(
             self.name,

@@ -21,6 +21,7 @@ from conformance.checks.places import not_exposed, not_promised
 from conformance.checks.seed import independence_finding, repeat_findings
 from conformance.components import Floats
 from conformance.findings import Finding, Verdict
+from conformance.greedy_audit import has_margin
 from conformance.harness import EngineFailed
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request, Tokens
@@ -74,6 +75,8 @@ def company(asking: Asking, alpha: float) -> list[Finding]:
     mode = asking.mode.name
     if asking.mode.lossy:
         return [not_exposed("BATCH-2", mode, "which token is its own best: the mode changes the law")]
+    if not has_margin(asking.subject):
+        return [Finding("BATCH-2", mode, Verdict.NOT_RUN, "no single token convicts in this precision")]
     requests = asking.requests("company", asking.settings.level.requests, asking.greedy)
     alone = [output.tokens for output in asking.one_by_one(requests)]
     together = [output.tokens for output in asking.ask(requests)]

@@ -21,6 +21,7 @@ from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request
 from conformance.sampled_case import SampledCase
 from conformance.statistics import Ledger
+from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES
 from conformance.stop_requests import ends_findings
 from conformance.subject import Subject
 from conformance.unfinished import Findings, mark_unfinished, not_speculations
@@ -112,14 +113,17 @@ class Gathered:
             self.put(not_exposed("ACCEPT-2", mode.name, "a way to let the target draft for itself"))
         if "ACCEPT-1" not in mode.promises:
             return
+        if mode.rule in RATIO_RULES and mode.draft_law != "draft model":
+            self.put(not_exposed("ACCEPT-1", mode.name, "the law that its drafts are drawn from"))
+            return
         state = next((one for one in self.states if one.mode.name == mode.name and one.drafts), None)
         if state is None:
             self.put(not_exposed("ACCEPT-1", mode.name, "its rounds"))
             return
         parts: list[Any] = list(zip(*state.drafts, strict=True))
         p, q, drafts, flags = (np.concatenate(some) for some in parts)
-        alpha = self.alpha_of_mode / STATISTICAL
-        self.put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha))
+        alpha, eta = self.alpha_of_mode / STATISTICAL, max(FLOAT32_ETA, self.subject.tolerance.eta)
+        self.put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha, eta=eta))
 
     def _compare_greedy(self, mode: Mode) -> None:
         """Greedy outputs beside the control's: GREEDY-2 where no token convicts alone, else DRAFT-2 of hostile drafts."""

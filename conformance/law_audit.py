@@ -19,26 +19,33 @@ from conformance.subject import Subject
 
 POOLED = "all cases together"
 """The part of a ledger in which every case adds to one account of the fault bank: what is wrong everywhere shows soonest."""
+ELSEWHERE = "judged elsewhere"
+"""The part of a ledger that stands for what is judged by statistics outside of it."""
 POOLED_WEIGHT = 0.1
 MOST_LEAST = 1_000
 """Tokens that a case needs before its own bound is worth stating."""
 
 
-def sealed_ledgers(
-    cases: Sequence[Case], name: str, settings: AuditSettings, subjects: Sequence[Subject], alpha: float
-) -> dict[str, Ledger]:
-    """A ledger for each part ("speculation", "control", "lossy") that has cases, with a sealed plan: one part per case."""
+def sealed_ledgers(cases: Sequence[Case], name: str, settings: AuditSettings, subjects: Sequence[Subject]) -> dict[str, Ledger]:
+    """A ledger for each part ("speculation", "control", "lossy") that has cases, with a sealed plan: one part per case.
+
+    A ledger has the run's whole false-alarm rate where nothing else is judged by statistics. Else both ledgers, the families
+    and the components have a quarter each: the rest of a ledger's weight lies elsewhere, on a part that never speaks.
+    """
+    here = 0.25 if settings.level.requests or settings.level.rows else 1.0
     ledgers = {}
     for what in ("control", "speculation", "lossy"):
         some = [case for case in cases if part(case.mode) == what]
         if not some:
             continue
         pooled = POOLED_WEIGHT if len(some) > 1 and settings.level.cases != "plain" else 0.0
-        plans = [_plan(case, settings, subjects[case.pair], case.weight * (1 - pooled)) for case in some]
+        plans = [_plan(case, settings, subjects[case.pair], here * case.weight * (1 - pooled)) for case in some]
         if pooled:
             tokens = sum(case.tokens for case in some)
-            plans.append(ModePlan(POOLED, pooled, {"bank": 1.0}, tokens))
-        ledgers[what] = Ledger(Plan(tuple(plans), alpha), f"{name} seed {settings.seed}", settings.seed)
+            plans.append(ModePlan(POOLED, here * pooled, {"bank": 1.0}, tokens))
+        if here < 1:
+            plans.append(ModePlan(ELSEWHERE, 1 - here, {"greedy": 1.0}, 1))
+        ledgers[what] = Ledger(Plan(tuple(plans), settings.alpha), f"{name} seed {settings.seed}", settings.seed)
     return ledgers
 
 

@@ -47,6 +47,7 @@ class Level:
             tokens=round(self.tokens * share),
             prompts=max(5, round(self.prompts * share)),
             budget=round(self.budget * share),
+            requests=min(self.requests, max(2, round(self.requests * share))),
         )
 
 
@@ -55,7 +56,7 @@ LEVELS = {
     for level in (
         Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 2, 2_048),
         Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 60_000, 4, 16_384),
-        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 300_000, 8, 98_304),
+        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 240_000, 8, 98_304),
         Level("deep", 2_000_000, 1_000, "hours: small leaks", "all", 0, 64, 1_228_800),
     )
 }

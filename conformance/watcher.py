@@ -1,0 +1,31 @@
+"""Who is told how an audit goes on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Watcher(Protocol):
+    """Is told how an audit goes on, for a progress display."""
+
+    def begin(self, engine: str, total: int) -> None:
+        """An engine's audit begins; `total` tokens, prompts and parts are planned."""
+
+    def advance(self, engine: str, amount: int, doing: str) -> None:
+        """Some more were judged, in the mode that `doing` names."""
+
+    def end(self, engine: str) -> None:
+        """The engine's audit has ended."""
+
+
+class Silent:
+    """Watches without showing anything."""
+
+    def begin(self, engine: str, total: int) -> None:
+        """See `Watcher.begin`."""
+
+    def advance(self, engine: str, amount: int, doing: str) -> None:
+        """See `Watcher.advance`."""
+
+    def end(self, engine: str) -> None:
+        """See `Watcher.end`."""
