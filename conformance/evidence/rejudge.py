@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from conformance.audit import Pair
+from conformance.audit import Pair, audit_engine
 from conformance.components import Component
-from conformance.evidence.audited import audit_kept
 from conformance.evidence.files import EvidenceProblem, read_sealed
 from conformance.evidence.plan import engine_of, pairs_of, read_plan, refuse_other_models, settings_of
 from conformance.evidence.recording import ENVIRONMENT, LEDGER, SAID, Unkept, outputs_of
@@ -40,7 +39,7 @@ def judge_evidence(folder: Path, subjects: Sequence[Subject]) -> EngineReport:
     stored, settings = _Stored(folder, engine_of(plan)), settings_of(plan)
     runners = [partial(_Replay, stored, place) for place in range(len(subjects) + 1)]
     others = [Pair(*one) for one in zip(pairs_of(plan)[1:], runners[1:], subjects[1:])]
-    report = audit_kept(
+    report = audit_engine(
         plan["engine"]["name"],
         runners[0],
         subjects[0],

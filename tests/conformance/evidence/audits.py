@@ -10,7 +10,6 @@ from pathlib import Path
 from conformance.audit import audit_engine
 from conformance.controls import VOCABULARY, instance
 from conformance.engines.own import ReferenceEngine
-from conformance.evidence.audited import audit_kept
 from conformance.evidence.recording import Kept
 from conformance.findings import EngineReport
 from conformance.harness import InProcess
@@ -59,7 +58,7 @@ def kept(
 ) -> EngineReport:
     used = engine or Small(*instance())
     with Kept(folder, "small", settings, {"first pair": subject()}) as evidence:
-        return audit_kept("small", lambda: InProcess(used), subject(), settings, evidence=evidence, lanes=lanes)
+        return audit_engine("small", lambda: InProcess(used), subject(), settings, evidence=evidence, lanes=lanes)
 
 
 def comparable(report: EngineReport) -> EngineReport:

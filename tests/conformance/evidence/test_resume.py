@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.audit import Pair
+from conformance.audit import Pair, audit_engine
 from conformance.controls import instance
 from conformance.evidence import files
-from conformance.evidence.audited import audit_kept
 from conformance.evidence.files import EvidenceProblem
 from conformance.evidence.recording import Kept
 from conformance.evidence.rejudge import judge_evidence, read_ledgers
@@ -142,7 +141,7 @@ def test_what_an_engine_failed_at_is_told_again_and_tried_again(tmp_path: Path, 
             return super().generate(mode, requests)
 
     with Kept(tmp_path, "small", SETTINGS, {"first pair": subject()}) as evidence:
-        failed = audit_kept("small", lambda: Fails(Small(*instance())), subject(), SETTINGS, evidence=evidence)
+        failed = audit_engine("small", lambda: Fails(Small(*instance())), subject(), SETTINGS, evidence=evidence)
     assert Verdict.ERROR in [one.verdict for one in failed.findings]
     again = judge_evidence(tmp_path, [subject()])
     assert comparable(again) == comparable(failed)
@@ -154,7 +153,7 @@ def test_evidence_of_several_pairs_of_models_is_judged_with_all_of_them(tmp_path
     engines, both = [Small(*instance(number)) for number in (0, 1)], [subject(0), subject(1)]
     other = Pair("another pair", lambda: InProcess(engines[1]), both[1])
     with Kept(tmp_path, "small", SETTINGS, {"first pair": both[0], other.name: other.subject}) as evidence:
-        report = audit_kept("small", lambda: InProcess(engines[0]), both[0], SETTINGS, evidence=evidence, others=[other])
+        report = audit_engine("small", lambda: InProcess(engines[0]), both[0], SETTINGS, evidence=evidence, others=[other])
     assert any("another pair" in one.mode for one in report.findings)
     assert comparable(judge_evidence(tmp_path, both)) == comparable(report)
     with pytest.raises(EvidenceProblem, match=r"of 2 pairs of models \(first pair, another pair\): give all of them"):
