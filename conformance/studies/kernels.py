@@ -39,8 +39,8 @@ ALPHA = 1e-6
 COMPONENTS = 15
 """Verifiers that share the rate."""
 ABOUT = f"V = {V}. The false-alarm rate of all components together is {ALPHA:g}."
-ABOUT_KERNELS = """They are run by the emulator. Of the kernel without replacement the rows count that it decided itself; an
-eighth of all rows has a sibling that no draw without replacement gives, and was left to the batched rule."""
+ABOUT_KERNELS = """They are run by the emulator. Of the kernel without replacement the rows count that it decided itself; the
+others have a sibling that no draw without replacement gives, and were left to the batched rule."""
 HEADS = ("component", "rows", "findings", "log10 evidence against it", "would have detected")
 
 

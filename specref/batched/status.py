@@ -81,7 +81,7 @@ def flag(wrong: Tensor, bit: int) -> Tensor:
     tensor([4, 0])
     """
     anywhere = wrong.flatten(1).any(dim=1) if wrong.dim() > 1 else wrong
-    return anywhere.long() * bit
+    return anywhere * bit
 
 
 def bad_numbers(u: Tensor) -> Tensor:
