@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,13 +99,18 @@ def watched(engine_type: type[Engine], speculation: Speculation, grammar: Gramma
     return seen
 
 
-def laws(outputs: list[Tokens], grammar: Grammar) -> list[tuple[Any, Any]]:
-    """The target's and the draft's, both under the mask."""
-    models = [Processed(table, [Constrained(grammar)], len(PROMPT)) for table in (TABLE, SMALL)]
+@cache
+def law_after(table: TableModel, output: Tokens) -> Law:
+    """Under the mask."""
+    return Processed(table, [Constrained(WORDS)], len(PROMPT)).next_law(PROMPT + output)
+
+
+def laws(outputs: list[Tokens]) -> list[tuple[Any, Any]]:
+    """The target's and the draft's along each output, under the mask."""
     return [
         tuple(
-            np.array([model.next_law(PROMPT + output[:at]) for at in range(len(output))]).reshape(len(output), V)
-            for model in models
+            np.array([law_after(table, output[:at]) for at in range(len(output))]).reshape(len(output), V)
+            for table in (TABLE, SMALL)
         )  # type: ignore[misc]
         for output in outputs
     ]
@@ -325,7 +331,7 @@ def law(engine_type: type[Engine], speculation: Speculation, requests: int) -> F
     numbers = [engine.submit(PROMPT, SamplingSettings(max_tokens=LENGTH, eos=(END,)), grammar=WORDS) for _ in range(requests)]
     engine.run()
     outputs = [engine.state(number).output for number in numbers]
-    return grammar_law_finding("m", outputs, laws(outputs, WORDS), 1000, seed=SEED)
+    return grammar_law_finding("m", outputs, laws(outputs), 1000, seed=SEED)
 
 
 @pytest.mark.parametrize("name", LAW_FAULTS)
@@ -353,4 +359,4 @@ def test_verdicts_that_are_none() -> None:
     )
     assert grammar_law_finding("m", [(0,)], [], 1).verdict is Verdict.ERROR
     short = [(0, 1, END)]
-    assert grammar_law_finding("m", short, laws(short, WORDS), 1000).verdict is Verdict.INCONCLUSIVE
+    assert grammar_law_finding("m", short, laws(short), 1000).verdict is Verdict.INCONCLUSIVE
