@@ -14,7 +14,6 @@ from specref.batched.laws import accepts, picks_by
 from specref.batched.status import BAD_DRAFT, BAD_TARGET
 
 
-@torch.no_grad()
 def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) -> VerifiedRows:
     """Speculative sampling from the logits of the target `[B, k+1, V]` and of the draft `[B, k, V]`, after every processor.
 
@@ -28,15 +27,23 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
 
     Raises ValueError for shapes that do not go together.
     """
+    accepted, next_token, status = _decide(target, draft, drafts, u)
+    return VerifiedRows.of(accepted, next_token, status.clone())  # tensors of inference mode become ordinary ones
+
+
+@torch.inference_mode()
+def _decide(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Accepted counts, next tokens and statuses, `[B]` each."""
     tokens, status = drafts.checked_tokens(target, u, draft)
     B, k = tokens.shape
-    room = target.new_empty(3, B, target.shape[-1])  # the same memory at every position is in the cache already
-    weights = target.new_empty(B, target.shape[-1])  # to draw from, in the order in which rows end
+    V = target.shape[-1]
+    copied, p_room, q_room = target.new_empty(3, B, V).unbind()  # the same memory at every position: it stays in the cache
+    weights = target.new_empty(B, V)  # to draw from, in the order in which rows end
     accepted = torch.zeros_like(drafts.count)
     rows = torch.arange(B, device=tokens.device)  # those that have accepted i tokens
     ended, n = [], 0  # rows refused their token i, and how many so far
     for i in range(k):
-        p, q = _laws(target, rows, i, room[0], room[1]), _laws(draft, rows, i, room[0], room[2])
+        p, q = _laws(target, rows, i, copied, p_room), _laws(draft, rows, i, copied, q_room)
         x, number, meant = (table.index_select(0, rows) for table in (tokens[:, i : i + 1], u[:, i], drafts.meant[:, i]))
         kept = accepts(p.gather(1, x)[:, 0], q.gather(1, x)[:, 0], number) & meant
         refused = (~kept & meant).nonzero()[:, 0]
@@ -48,21 +55,21 @@ def ratio_from_logits(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) 
         accepted.index_fill_(0, rows, i + 1)
     # All the others have come to the end of their drafts, where nothing is subtracted.
     bonus = (accepted == drafts.count).nonzero()[:, 0]
-    _laws(target, bonus, accepted[bonus], room[0], weights[n:])
+    _laws(target, bonus, accepted[bonus], copied, weights[n:])
     row = torch.cat([*ended, bonus])
     cumulative = weights.cumsum(dim=-1)
     nothing = ~(cumulative[:, -1] > 0)
     if bool(nothing.any()):  # an empty residual, or NaN: p itself
         at = row[nothing]
-        weights[nothing] = _laws(target, at, accepted[at], room[0], room[1])
+        weights[nothing] = _laws(target, at, accepted[at], copied, p_room)
         cumulative[nothing] = weights[nothing].cumsum(dim=-1)
         # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
         status[at] |= weights[nothing, 0].isnan() * BAD_TARGET
         at = at[accepted[at] < drafts.count[at]]
-        status[at] |= _laws(draft, at, accepted[at], room[0], room[2])[:, 0].isnan() * BAD_DRAFT
+        status[at] |= _laws(draft, at, accepted[at], copied, q_room)[:, 0].isnan() * BAD_DRAFT
     next_token = torch.empty_like(accepted)
     next_token[row] = picks_by(cumulative, weights, u[:, -1].index_select(0, row))
-    return VerifiedRows.of(accepted, next_token, status)
+    return accepted, next_token, status
 
 
 def _laws(logits: Tensor, rows: Tensor, i: int | Tensor, copied: Tensor, laws: Tensor) -> Tensor:
