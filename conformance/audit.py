@@ -41,6 +41,8 @@ __all__ = ["Pair", "Silent", "Watcher", "audit_engine"]
 
 MOST_FAILURES, MOST_OF_A_MODE = 12, 2
 """After this many crashes (a hang counts as four) an engine is not started again, nor for a mode that it failed in so often."""
+MOST_PROBED = 3
+"""Modes whose violations are probed at the lowest level; at the others all are."""
 WORK_OF_A_FAMILY = 40
 """About how many tokens, in the progress display, each request of a family's groups comes to."""
 
@@ -146,7 +148,8 @@ class _Audit:
         """Where a law is violated, probes narrow the cause; the first violation of each mode says it."""
         found = {(one.requirement, one.mode): one for one in findings}
         controls = self.gathered.controls()
-        for state in first_of_each_mode(self.gathered.states, found) if self.settings.level.requests else ():
+        most = 0 if not self.settings.level.requests else MOST_PROBED if self.settings.level.cases == "plain" else None
+        for state in first_of_each_mode(self.gathered.states, found)[:most]:
             name = state.case.name
             try:
                 cause = narrow(state, found, controls.get(name, ""), self.engines)

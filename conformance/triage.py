@@ -18,7 +18,7 @@ from conformance.asking import Asking
 from conformance.cases import PLAIN
 from conformance.components import Floats, Ints
 from conformance.findings import Finding, Verdict
-from conformance.harness import Runner
+from conformance.harness import EngineFailed, Runner
 from conformance.protocols import Request, Tokens
 from conformance.sampled_case import SampledCase
 from conformance.sampling import judged_part
@@ -162,8 +162,9 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
     wrong_at_zero = greedy is not None and greedy.verdict is Verdict.VIOLATES
     leak, against = together.leak
     guilty = _guilty_parts(found)
-    if not wrong_at_zero and (max(heats) < FOLLOWS * min(heats) or kept_out):
-        said += (f"under top-k 2, {kept_out:.0%} of the tokens are outside the two best",)
+    if not wrong_at_zero and (max(heats) < FOLLOWS * min(heats) or kept_out != 0):
+        cut = "the engine fails" if kept_out is None else f"{kept_out:.0%} of the tokens are outside the two best"
+        said += (f"under top-k 2 {cut}",)
         return Diagnosis("settings", "sampling settings do not reach verification; at temperature 0 it conforms", said)
     said += (f"the tokens fit {1 - leak:.2f} p + {leak:.2f} q best (log10 evidence against that: {against:.1f})",)
     if any("DRAFT" in one for one in guilty) and not any("LAW" in one for one in guilty):
@@ -207,10 +208,14 @@ def sample(asking: Asking, sampling: SamplingSettings, number: int, *, company: 
     )
 
 
-def outside_top_k(asking: Asking, sampling: SamplingSettings, number: int, k: int = 2) -> float:
-    """The share of tokens that lie clearly outside the k best although top-k was asked for; 0 if it is refused."""
+def outside_top_k(asking: Asking, sampling: SamplingSettings, number: int, k: int = 2) -> float | None:
+    """The share of tokens that lie clearly outside the k best although top-k was asked for; 0 if it is refused, None if the
+    engine fails."""
     requests = asking.requests("probe of top-k", max(1, number // sampling.max_tokens), replace(sampling, top_k=k))
-    answer = asking.try_to_ask(requests)
+    try:
+        answer = asking.try_to_ask(requests)
+    except EngineFailed:
+        return None
     if isinstance(answer, str):
         return 0.0
     outputs = [judged_part(request, output) for request, output in zip(requests, answer)]
