@@ -143,10 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n\n".join(beside), flush=True)
     promised = " and ".join(f"{least:g} times at V = {V:,}" for V, least in PROMISED.items())
     verdict = f"`{PROMISED_OF}` reaches what is promised, {promised}." if not missed else f"NOT REACHED: {'; '.join(missed)}."
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, one thread."
+    busy = f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, one thread, {busy}."
     given = (
         "Each verifier is handed what the column 'given' says and makes the rest itself, its random numbers included. The "
-        "plain reference and transformers' function take one row at a time; the others take the whole batch."
+        "plain reference and transformers' function take one row at a time; the others take the whole batch, and lose more to "
+        "other programs that use the same caches and memory."
     )
     command = f"python -m conformance.studies.bench --rounds {options.rounds} --seed {options.seed}"
     write(
