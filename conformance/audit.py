@@ -267,7 +267,7 @@ class _Audit:
         settings, ledger, made = self.settings, ledgers.get("speculation"), self.gathered
         reports: dict[str, ModeReport] = {state.case.name: state.report() for state in made.states if state.tokens}
         return EngineReport(
-            self.name,
+            info.name,
             info.version,
             settings.level.name,
             settings.alpha,

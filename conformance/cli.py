@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from conformance.engines import BY_NAME, REGISTRY
+from conformance.engines import REGISTRY
 from conformance.levels import LEVELS, AuditSettings, level_named
 from conformance.problems import UsageProblem
 
@@ -44,7 +44,9 @@ def main() -> None:
 
 @app.command()
 def audit(
-    engines: Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Default: every engine found.")] = None,
+    engines: Annotated[
+        list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Or module:callable. Default: all.")
+    ] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
     level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
     seed: Annotated[int, typer.Option(help="Everything random follows from it; another seed is an independent run.")] = 0,
@@ -71,15 +73,15 @@ def audit(
       specref audit specref transformers --level smoke --seed 7
 
       specref audit transformers --target ./my-model --draft ./my-draft --temperature 0.7
+
+      specref audit my_engine_adapter:make
     """
     from conformance.run import run_audits
 
     settings = AuditSettings(level_named(level), alpha, seed, k, temperature)
     names = [*(engines or []), *(engine or [])]
-    for name in names:
-        if name not in BY_NAME:
-            raise UsageProblem(f"no engine is called {name!r}; there are {', '.join(BY_NAME)} (specref engines tells more)")
-    folder = out or Path("audits") / f"{'-'.join(names) or 'all'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    called = "-".join(name.partition(":")[0] for name in names) or "all"
+    folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console))
 
 

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from conformance.audit import Pair, Watcher, audit_engine
 from conformance.checks.law import can_catch
-from conformance.engines import BY_NAME, REGISTRY, Registered
+from conformance.engines import REGISTRY, Registered
+from conformance.engines.named import engine_named
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
 from conformance.harness import EngineProcess
@@ -52,7 +53,7 @@ def run_audits(
     """Audit the named engines (none named: all of the registry) and return the exit code. more: further pairs of target and
     draft, with which modes and settings are judged pairwise. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
-    chosen = [BY_NAME[name] for name in dict.fromkeys(names)] or list(REGISTRY)
+    chosen = [engine_named(name) for name in dict.fromkeys(names)] or list(REGISTRY)
     pairs = [(models, read_subject(models)) for models in (_models(target, draft), *(_models(*pair) for pair in more))]
     subject = pairs[0][1]
     try:  # before an hour's work, not after it
