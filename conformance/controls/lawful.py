@@ -10,9 +10,12 @@ import numpy as np
 from conformance.controls.control import Audit, Control
 from conformance.controls.faults.drafting import claiming, rounded, same, top
 from conformance.controls.faults.engines import ULP, noisy
+from conformance.controls.faults.grammars import q_zeroed
+from conformance.controls.faults.greedy import in_pairs
 from conformance.controls.faults.randomness import ByAbsolutePosition, sampled
 from conformance.controls.stages.drafts import FeatureNet, draft_net, greedy_writer
 from conformance.controls.stages.engines import engine
+from conformance.controls.stages.grammars import GrammarServer, Unaware, under_grammar
 from conformance.controls.stages.served import Server
 from conformance.controls.stages.serving import serving
 from conformance.controls.stages.verifiers import chain, tree
@@ -225,6 +228,12 @@ LAWFUL: tuple[Control, ...] = (
         serving(Server(draft_model=DraftForgetsEverything, lag=1_000), REQUESTS),
     ),
     lawful("a window read one token at a time", "Rounds", serving(Server(OneTokenPerPass), REQUESTS)),
+    lawful("a grammar that the draft knows", "GrammarServer", under_grammar(GrammarServer(), 6)),
+    lawful("an invalid draft rejected like any other", "DraftModel", under_grammar(GrammarServer(draft_model=Unaware), 6)),
+    lawful(
+        "q zeroed where the draft was invalid", "ratio", under_grammar(GrammarServer(draft_model=Unaware, rule=q_zeroed), 6)
+    ),
+    lawful("noise of low precision in both arms", "target", in_pairs(0.0)),
     lawful("a right draft net", "draft net", draft_net(FeatureNet)),
     lawful("drafts that tell the truth", "Drafter", engine(drafter=claiming(same, same), n=TOKENS)),
 )

@@ -11,6 +11,8 @@ from conformance.controls.faults import (
     drafting,
     edges,
     engines,
+    grammars,
+    greedy,
     memory,
     pages,
     randomness,
@@ -41,5 +43,7 @@ MODULES = (
     stopping,
     batches,
     reports,
+    greedy,
+    grammars,
 )
 FAULTS: tuple[Control, ...] = tuple(fault for module in MODULES for fault in module.FAULTS)
