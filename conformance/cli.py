@@ -57,6 +57,7 @@ def audit(
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations with reasons.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples; given again, it goes on there.")] = None,
 ) -> None:
     """Audit engines: sample them with and without speculation, and judge every token.
 
@@ -82,7 +83,7 @@ def audit(
     names = [*(engines or []), *(engine or [])]
     called = "-".join(name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console))
+    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, (), evidence))
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,8 @@ from conformance.audit import Pair, Watcher, audit_engine
 from conformance.checks.law import can_catch
 from conformance.engines import REGISTRY, Registered
 from conformance.engines.named import engine_named
+from conformance.environment import environment
+from conformance.evidence.recording import Kept
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
 from conformance.harness import EngineProcess
@@ -33,6 +36,8 @@ PATIENCE = 300.0
 """Seconds to wait for an engine's next answer before it counts as hung."""
 LANES = min(2, os.cpu_count() or 1)
 """Processes of an engine that run at once."""
+FIRST_PAIR = "first pair"
+"""What evidence calls the models that the command names."""
 CASES = {
     "plain": "none at this level",
     "share": "as many as it takes for every two values of rule, setting, option and models to meet",
@@ -49,9 +54,11 @@ def run_audits(
     folder: Path,
     console: Console,
     more: Sequence[tuple[Path, Path]] = (),
+    evidence: Path | None = None,
 ) -> int:
     """Audit the named engines (none named: all of the registry) and return the exit code. more: further pairs of target and
-    draft, with which modes and settings are judged pairwise. Raises UsageProblem."""
+    draft, with which modes and settings are judged pairwise. evidence: where the samples of each engine are kept, and where an
+    audit that was interrupted goes on. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
     chosen = [engine_named(name) for name in dict.fromkeys(names)] or list(REGISTRY)
     pairs = [(models, read_subject(models)) for models in (_models(target, draft), *(_models(*pair) for pair in more))]
@@ -69,7 +76,7 @@ def run_audits(
     with watching(console) as watcher:
         for entry in chosen:
             if entry.importable:
-                reports.append(_audit(entry, pairs, settings, folder, watcher))
+                reports.append(_audit(entry, pairs, settings, folder, watcher, evidence))
             else:
                 reports.append(_not_installed(entry, subject, settings))
     reports = mark_expected(reports, known)
@@ -95,6 +102,7 @@ def _audit(
     settings: AuditSettings,
     folder: Path,
     watcher: Watcher,
+    evidence: Path | None,
 ) -> EngineReport:
     logs = count(1)
 
@@ -108,17 +116,25 @@ def _audit(
 
         return start
 
-    (models, subject), *others = pairs
-    return audit_engine(
-        entry.name,
-        starting(models),
-        subject,
-        replace(settings, level=settings.level.scaled(entry.share)),
-        lanes=LANES,
-        watcher=watcher,
-        others=[Pair(f"{of.target_name} and {of.draft_name}", starting(some), of) for some, of in others],
-        self_draft=starting(Models(models.target, models.target)),
-    )
+    (models, subject), *rest = pairs
+    others = [Pair(f"{of.target_name} and {of.draft_name}", starting(some), of) for some, of in rest]
+    settings = replace(settings, level=settings.level.scaled(entry.share))
+    subjects = {FIRST_PAIR: subject, **{pair.name: pair.subject for pair in others}}
+    keeping: AbstractContextManager[Kept | None] = nullcontext()
+    if evidence is not None:
+        keeping = Kept(evidence / entry.name, entry.name, settings, subjects, self_draft=True, environment=environment())
+    with keeping as kept:
+        return audit_engine(
+            entry.name,
+            starting(models),
+            subject,
+            settings,
+            lanes=LANES,
+            watcher=watcher,
+            others=others,
+            self_draft=starting(Models(models.target, models.target)),
+            evidence=kept,
+        )
 
 
 def memory_of_a_lane() -> int | None:

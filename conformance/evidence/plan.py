@@ -35,10 +35,11 @@ def plan_of(
     *,
     self_draft: bool,
 ) -> dict[str, Any]:
-    """The plan as plain data. name: of the engine, as the report calls it. subjects: the pairs of models by their names."""
+    """The plan as plain data. name: under which it is audited. subjects: the pairs of models by their names."""
     plan = {
         "format": FORMAT,
-        "engine": {"name": name, "version": info.version, "modes": [dataclasses.asdict(mode) for mode in info.modes]},
+        "audited as": name,
+        "engine": {"name": info.name, "version": info.version, "modes": [dataclasses.asdict(mode) for mode in info.modes]},
         "settings": dataclasses.asdict(settings),
         "models": [{"pair": pair, **_models(subject)} for pair, subject in subjects.items()],
         "self-draft": self_draft,

@@ -40,7 +40,7 @@ def judge_evidence(folder: Path, subjects: Sequence[Subject]) -> EngineReport:
     runners = [partial(_Replay, stored, place) for place in range(len(subjects) + 1)]
     others = [Pair(*one) for one in zip(pairs_of(plan)[1:], runners[1:], subjects[1:])]
     report = audit_engine(
-        plan["engine"]["name"],
+        plan["audited as"],
         runners[0],
         subjects[0],
         settings,

@@ -20,7 +20,7 @@ from conformance.findings import Finding, Verdict
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampled_case import SampledCase
 from conformance.sampling import judged_part
-from conformance.statistics.acceptance import RATIO_RULES
+from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
 from specref.models import BadModel
@@ -106,7 +106,8 @@ class OfMode:
         else:
             parts: list[Any] = list(zip(*state.drafts, strict=True))
             p, q, drafts, flags = (np.concatenate(some) for some in parts)
-            yield acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha)
+            eta = max(FLOAT32_ETA, self.subject.tolerance.eta)
+            yield acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha, eta=eta)
         yield metrics_finding(mode.name, None, [output for _, output, _ in self.answered], planned=1)
 
 

@@ -61,8 +61,8 @@ class _Samples:
     def __init__(self, path: Path, found: Survey, subject: Subject, judging: Judging) -> None:
         self.path, self.found, self.subject, self.judging = path, found, subject, judging
         self.modes = {name: _mode(one, judging) for name, one in found.modes.items() if one.sampled or one.greedy}
-        self.settings = {name: self._settings(found.modes[name]) for name in self.modes}
         self.accepting = [name for name, mode in self.modes.items() if mode.exposes_rounds and mode.rule != "undeclared"]
+        self.settings = {name: self._settings(found.modes[name]) for name in self.modes}
         self.ledgers = self._sealed()
         self.states: dict[str, SampledCase] = {}
         self.answers: dict[str, list[tuple[Request, Output, bool]]] = {name: [] for name in self.modes}
@@ -71,13 +71,14 @@ class _Samples:
 
     def _settings(self, one: ModeSurvey) -> AuditSettings:
         floor = one.floor[bool(self.subject.eos)]
-        level = Level("samples", max(1, floor), one.greedy, "samples gathered elsewhere")
+        # The false-alarm rate is one ledger's alone, or a quarter each goes to the control, to speculation and to acceptance.
+        shared = bool(self.accepting) or (OFF in self.modes and len(self.modes) > 1)
+        level = Level("samples", max(1, floor), one.greedy, "samples gathered elsewhere", requests=int(shared))
         usual = max(1, round(floor / max(one.sampled, 1)))  # tokens of a request, by which shards are cut
         return AuditSettings(level, self.judging.alpha, self.judging.seed, max(one.k, 1), one.temperature, usual)
 
     def _sealed(self) -> dict[str, Ledger]:
-        """The ledgers, from what was counted alone. Half of the false-alarm rate is theirs where acceptance is judged too."""
-        alpha = self.judging.alpha / 2 if self.accepting else self.judging.alpha
+        """The ledgers, from what was counted alone."""
         self.cases = {name: self._case(name) for name in self.modes if self.found.modes[name].sampled}
         ledgers: dict[str, Ledger] = {}
         for name in ("control", "speculation"):
@@ -85,7 +86,7 @@ class _Samples:
             k = max([self.settings[case.mode.name].k for case in some], default=1)
             if some:
                 settings = replace(self.settings[some[0].mode.name], k=k)
-                ledgers |= sealed_ledgers(some, self.judging.engine, settings, [self.subject], alpha)
+                ledgers |= sealed_ledgers(some, self.judging.engine, settings, [self.subject])
         return ledgers
 
     def _case(self, name: str) -> Case:
@@ -120,7 +121,7 @@ class _Samples:
             self.findings[finding.requirement, finding.mode] = finding
         for name, mode in self.modes.items():
             of_mode = OfMode(mode, self.answers[name], self._limited(name), self.subject, self.states.get(name))
-            alpha = self.judging.alpha / 2 / max(len(self.accepting), 1)
+            alpha = self.judging.alpha / 4 / max(len(self.accepting), 1)
             self._add(of_mode.findings(alpha, has_draft=self.judging.has_draft))
             for requirement in ("LAW-1", "LAW-2") if name in problems else ():
                 mark_unfinished(self.findings, requirement, name, problems[name])
