@@ -18,13 +18,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from conformance.checks.places import nonsense
 from conformance.controls.composed import composed
 from conformance.controls.control import Control, Outcome, as_stated, run
 from conformance.controls.faults import FAULTS
 from conformance.controls.lawful import LAWFUL
 from conformance.controls.lossy import LOSSY
 from conformance.controls.table import HEADS, cells, shown
-from conformance.findings import Finding, Statistic
+from conformance.findings import Finding, Statistic, Verdict
 from conformance.requirements import BY_ID
 from conformance.sampling import request_seed
 from conformance.studies.report import table, write
@@ -71,7 +72,11 @@ def quiet() -> None:
 def work(asked: tuple[str, int, int]) -> Outcome:
     """One run of a control, found by its id; `asked` holds the study's seed and the number of the run."""
     id, seed, number = asked
-    return run(controls(seed)[id], request_seed("faults", seed, id, number))
+    own = request_seed("faults", seed, id, number)
+    try:
+        return run(controls(seed)[id], own)
+    except Exception as error:  # of one control; the others go on, and this one is not as stated
+        return Outcome(id, own, 0, 0.0, (nonsense("ENGINE", id, f"{type(error).__name__}: {error}"),))
 
 
 def controls(seed: int) -> dict[str, Control]:
@@ -93,8 +98,10 @@ class Study:
         started = time.monotonic()
         jobs = [(id, self.seed, number) for number in range(self.runs) for id in sorted(self.controls, key=self._cost)]
         with ProcessPoolExecutor(self.workers, initializer=quiet) as pool:
-            for outcome in pool.map(work, jobs, chunksize=1):
+            for done, outcome in enumerate(pool.map(work, jobs, chunksize=1), start=1):
                 self.outcomes[outcome.control].append(outcome)
+                if done % 50 == 0:
+                    print(f"{done} of {len(jobs)} runs", flush=True)
                 if not as_stated(self.controls[outcome.control], outcome):
                     print(f"NOT AS STATED: {self._told(outcome)}", flush=True)
         self.seconds = time.monotonic() - started
@@ -107,7 +114,9 @@ class Study:
         control = self.controls[outcome.control]
         words = f"must fail {', '.join(control.requirements)}" if control.requirements else "must pass"
         within = f"{words} within {control.audit.n} {control.audit.unit}"
-        return f"{outcome.control} ({within}), violated: {list(outcome.violated)}, seed {outcome.seed}"
+        errors = "; ".join(one.summary for one in outcome.findings if one.verdict is Verdict.ERROR)
+        found = f"violated: {list(outcome.violated)}" + (f", {errors}" if errors else "")
+        return f"{outcome.control} ({within}), {found}, seed {outcome.seed}"
 
     def problems(self) -> list[str]:
         """Runs that did not come as stated, and lossy modes whose neutral setting is not the strict rule."""
