@@ -55,7 +55,7 @@ def test_a_healthy_engine_conforms_everywhere() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("raises", "crash"), ("hangs", "hang"), ("dies", "crash")])
 def test_a_failing_engine_gives_error_and_keeps_what_was_judged(name: str, kind: str) -> None:
-    report = audited(name, patience=8.0 if kind == "hang" else 120.0)
+    report = audited(name, patience=15.0 if kind == "hang" else 120.0)  # a busy machine needs seconds to start it
     found = verdicts(report)
     assert found["LAW-1", "off"] is Verdict.CONFORMS
     assert found["LAW-1", "draft model, ratio"] is Verdict.ERROR
