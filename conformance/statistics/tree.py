@@ -8,7 +8,8 @@ wealth on a Beta(a, a) coin (mixed over a) and keeps the rest; wealth multiplies
 conditional on the one above; the result is mixed over w. Small w serves faults in one place, large w faults everywhere.
 
 *Tails.* A bet that the outermost 2^-d receives a share 2^-j instead, for all d and j: where a handful of tokens lands
-at places of probability 1e-4, the tree pays for every halving on the way, these bets pay once.
+at places of probability 1e-4, the tree pays for every halving on the way, these bets pay once. Beside them, bets that the
+outermost 2^-d loses a part of its share: what truncation does to the tokens that it drops.
 """
 
 from __future__ import annotations
@@ -65,9 +66,12 @@ def log_tails(counts: Ints) -> Floats:
     """
     upto = np.concatenate([np.zeros((*counts.shape[:-1], 1), np.int64), np.cumsum(counts, axis=-1)], axis=-1)
     n = upto[..., -1:]
-    tails = np.concatenate([upto[..., _TAIL_LEAVES], n - upto[..., LEAVES - _TAIL_LEAVES]], axis=-1)
-    wealth = tails * np.tile(_GAIN_INSIDE, 2) + (n - tails) * np.tile(_LOSS_OUTSIDE, 2)
-    result: Floats = logsumexp(wealth, axis=-1) - np.log(wealth.shape[-1])
+    kinds = []
+    for leaves, inside, outside in (_HEAVIER, _LIGHTER):
+        tails = np.concatenate([upto[..., leaves], n - upto[..., LEAVES - leaves]], axis=-1)
+        wealth = tails * np.tile(inside, 2) + (n - tails) * np.tile(outside, 2)
+        kinds.append(logsumexp(wealth, axis=-1) - np.log(wealth.shape[-1]))
+    result: Floats = np.logaddexp(*kinds) - np.log(2)
     return result
 
 
@@ -97,8 +101,15 @@ def _halvings() -> Ints:
 
 
 _HALVINGS = _halvings()
-# Tail bets: mass 2^-d under a correct engine, 2^-j claimed, at least four times as much.
+
+
+def _tail_bets(masses: Floats, shares: Floats) -> tuple[Ints, Floats, Floats]:
+    """Bets that the outermost `masses` receive `shares`: their leaves, and the logarithms of the factors inside and outside."""
+    return np.searchsorted(EDGES, masses), np.log(shares / masses), np.log1p(-shares) - np.log1p(-masses)
+
+
+# Heavier: mass 2^-d under a correct engine, 2^-j claimed, at least four times as much. Lighter: a part is lost.
 _DEPTHS = np.array([(d, j) for d in range(5, DEPTH + 1) for j in range(1, 15) if d - j >= 2])
-_TAIL_LEAVES = np.searchsorted(EDGES, 0.5 ** _DEPTHS[:, 0])
-_GAIN_INSIDE = (_DEPTHS[:, 0] - _DEPTHS[:, 1]) * np.log(2)
-_LOSS_OUTSIDE = np.log1p(-(0.5 ** _DEPTHS[:, 1])) - np.log1p(-(0.5 ** _DEPTHS[:, 0]))
+_HEAVIER = _tail_bets(0.5 ** _DEPTHS[:, 0], 0.5 ** _DEPTHS[:, 1])
+_MASSES = np.repeat(0.5 ** np.arange(2, 9), 5)
+_LIGHTER = _tail_bets(_MASSES, _MASSES * np.tile([0.02, 0.2, 0.5, 0.8, 0.95], 7))
