@@ -42,7 +42,7 @@ def python(session: nox.Session, *arguments: str, **variables: str) -> None:
         pip = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
         session.run(sys.executable, "-m", "virtualenv", "--quiet", str(ENVIRONMENT), external=True)
         session.run(*pip, "torch", external=True)  # first: whatever needs torch then takes the pinned one
-        session.run(*pip, "-e", ".[dev]", external=True)
+        session.run(*pip, "-e", ".[dev,kernels]", external=True)
         stamp.write_text(pins)
     session.run(program, *arguments, external=True, env=variables)
 
@@ -117,8 +117,14 @@ def power(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """The kill matrix: every planted fault is found, every lawful variation passes (`-- --short`: two minutes)."""
+    python(session, "-m", "conformance.studies.faults", *session.posargs)
+
+
+@nox.session
 def study(session: nox.Session) -> None:
-    """Another study, by name: null_streams, step_log (`-- step_log --long`). Tables go to reports/studies."""
+    """Another study, by name: null_streams, step_log, greedy_noise, cost, kernels (`-- step_log --long`), into reports/studies."""
     if not session.posargs or session.posargs[0].startswith("-"):
         session.error("name a study: nox -s study -- null_streams [--long]")
     python(session, "-m", f"conformance.studies.{session.posargs[0]}", *session.posargs[1:])
