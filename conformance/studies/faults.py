@@ -57,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
         write(
             REPORT,
             "Planted faults and lawful variations: the kill matrix",
-            f"python -m conformance.studies.faults --long --seed {seed}",
+            f"python -m conformance.studies.faults --long --runs {study.runs} --seed {seed}",
             study.parts(),
         )
     return 1 if study.problems() else 0
@@ -165,7 +165,7 @@ class Study:
         """The report's parts."""
         return [
             self.summary(),
-            PROMISE,
+            promise(self.runs),
             "## Exact laws\n\n" + table(HEADS, cells()),
             "## Faults\n\n" + self._matrix(lambda one: bool(one.requirements) and one.kind != "composed"),
             "## Faults composed at random\n\n" + self._matrix(lambda one: one.kind == "composed"),
@@ -242,12 +242,18 @@ class Study:
         return note + "\n\n" + table(("requirement", "faults killed", "killed by it alone", "for instance"), rows)
 
 
-PROMISE = (
-    "Every control is audited as a real engine is, at a false-alarm rate of 1e-6 for the whole of it. A fault's stated n is "
-    f"at least {TIMES} times the largest number of samples that any of {SEEDS} runs needed: a fault that shows at a constant "
-    "rate outlasts that with probability 1 / C(28, 8) = 3.2e-7, and evidence that grows steadily spreads less. Where there is "
-    "a fixed number of things to look at, they are all looked at."
-)
+def promise(runs: int) -> str:
+    """What the runs of this report show about the stated n."""
+    first = "Every control is audited as a real engine is, at a false-alarm rate of 1e-6 for the whole of it. "
+    if runs < SEEDS:
+        return (
+            first + f"Each ran {runs} time{'s' * (runs > 1)} here; {SEEDS} fresh seeds each say whether the stated n is enough."
+        )
+    return first + (
+        f"A fault's stated n is at least {TIMES} times the largest number of samples that any of {SEEDS} runs needed: a fault "
+        "that shows at a constant rate outlasts that with probability 1 / C(28, 8) = 3.2e-7, and evidence that grows steadily "
+        "spreads less. Where there is a fixed number of things to look at, they are all looked at."
+    )
 
 
 def _holder(outcome: Outcome, control: Control) -> str:
