@@ -14,7 +14,7 @@ def test_the_readme_table_is_current() -> None:
 
 def test_a_row_says_what_an_engine_violates(tmp_path: Path) -> None:
     assert table(tmp_path) == "None yet."
-    findings = (Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks"), Finding("LAW-1", "off", Verdict.CONFORMS, "it does not"))
+    findings = (Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks"), Finding("LAW-1", "off", Verdict.CONFORMS, "no leak"))
     report = EngineReport("fast|engine", "1.2", "deep", 1e-6, 0, "2026-11-30T01:00:00", 9.0, "target", "draft", findings)
     folder = tmp_path / "fast-1.2"
     folder.mkdir()
