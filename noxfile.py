@@ -124,7 +124,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def study(session: nox.Session) -> None:
-    """Another study, by name: null_streams, step_log, greedy_noise, cost, kernels (`-- step_log --long`), into reports/studies."""
+    """Another study, by name: null_streams, step_log, greedy_noise, cost or kernels (`-- step_log --long`)."""
     if not session.posargs or session.posargs[0].startswith("-"):
         session.error("name a study: nox -s study -- null_streams [--long]")
     python(session, "-m", f"conformance.studies.{session.posargs[0]}", *session.posargs[1:])

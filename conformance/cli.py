@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -45,7 +46,7 @@ def main() -> None:
 @app.command()
 def audit(
     engines: Annotated[
-        list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Or module:callable. Default: all.")
+        list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Or module:callable, or a URL. Default: all.")
     ] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
     level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
@@ -58,6 +59,8 @@ def audit(
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations with reasons.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
     evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples; given again, it goes on there.")] = None,
+    control: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
+    served_model: Annotated[str | None, typer.Option(help="Name of the served model. Default: the first listed.")] = None,
 ) -> None:
     """Audit engines: sample them with and without speculation, and judge every token.
 
@@ -76,12 +79,21 @@ def audit(
       specref audit transformers --target ./my-model --draft ./my-draft --temperature 0.7
 
       specref audit my_engine_adapter:make
+
+      specref audit http://127.0.0.1:8000/v1 --control http://127.0.0.1:8001/v1 --target ./my-model
+
+    A server's key is read from SPECREF_API_KEY.
     """
     from conformance.run import run_audits
 
     settings = AuditSettings(level_named(level), alpha, seed, k, temperature)
     names = [*(engines or []), *(engine or [])]
-    called = "-".join(name.partition(":")[0] for name in names) or "all"
+    if any(name.startswith(("http://", "https://")) for name in names) and target is None:
+        raise UsageProblem("a server is judged by the model that it serves; give that model's folder with --target")
+    for variable, value in (("SPECREF_CONTROL", control), ("SPECREF_MODEL", served_model)):
+        if value is not None:
+            os.environ[variable] = value
+    called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, (), evidence))
 

@@ -36,7 +36,7 @@ HEATS = (1.6, 0.4, 1.2, 0.6, 1.8, 0.3, 1.0, 0.5)
 """Temperatures of a batch's rows: settings read from another row show."""
 BANS = ("logit_bias", "bad_words", "min_tokens")
 """Settings that a lossy mode obeys too."""
-CHAIN_RULES = ("ratio", "block", "token_matching", "one_hot", "greedy")
+CHAIN_RULES = ("ratio", "block")
 """Rules of modes that draft chains, so that a draft has at most k tokens."""
 STATISTICAL = 4
 """Findings of a mode that share its part of the false-alarm rate."""

@@ -35,8 +35,8 @@ CLAIMS = {
 class EdgeCase:
     """One draft: p `[2, V]`, q `[1, V]`, the drafted id, both uniforms, and what may happen.
 
-    refuse: only an error (or a refused row) will do. reject: the draft must not be accepted. Otherwise any token of positive
-    target probability is right.
+    refuse: only an error (or a refused row) will do, if a row of p that is no law was needed. reject: the draft must not be
+    accepted. Otherwise any token of positive target probability is right.
     """
 
     requirement: str
@@ -165,7 +165,9 @@ def _judge(one: EdgeAnswer) -> Place | None:
         return Place(where, wanted, "a refused row") if case.requirement == "EDGE-1" else None
     accepted, token = int(one.answer.accepted[1]), int(one.answer.next_token[1])
     found = f"{accepted} accepted, token {token} emitted"
-    if case.refuse or (case.reject and accepted) or not 0 <= token < case.p.shape[1]:
+    read = case.p[: max(accepted, 0) + 1]  # a rule that rejects a draft never looks at the rows after it
+    none = not np.isfinite(read).all() or bool((read < 0).any()) or not read.sum(axis=1).all()
+    if (case.refuse and none) or (case.reject and accepted) or not 0 <= token < case.p.shape[1]:
         return Place(where, wanted, found)
     if not case.p[accepted][token] > 0 or (accepted and not case.p[0][case.draft] > 0):
         return Place(where, wanted, found)

@@ -57,11 +57,19 @@ REGISTRY = (
         share=0.25,  # written to be read: it samples one request at a time
     ),
     Registered(
+        "specref-engine",
+        "conformance.engines.reference_engine:make",
+        "specref",
+        "pip install specref",
+        "our reference engine: batches, pages, trees, stops and seeds around every rule",
+        share=0.25,
+    ),
+    Registered(
         "transformers",
         "conformance.engines.transformers:make",
         "transformers",
         "pip install transformers",
-        "Hugging Face transformers: assisted generation with a draft model, and prompt lookup",
+        "Hugging Face transformers: every kind of assisted generation, its caches, candidate generators and tree masks",
     ),
     Registered(
         "vllm",

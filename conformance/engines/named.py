@@ -1,7 +1,8 @@
-"""An engine by its name: one of the registry, or an adapter of one's own as `package.module:callable`."""
+"""An engine by its name: one of the registry, an adapter of one's own as `package.module:callable`, or a server's address."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -33,6 +34,9 @@ def engine_named(name: str) -> Registered:
     """
     if name in BY_NAME:
         return BY_NAME[name]
+    if name.startswith(("http://", "https://")):
+        os.environ["SPECREF_SERVER"] = name  # the engine's process reads it
+        return OwnEngine("server", "conformance.engines.http_server:make", "httpx2", "", "a server at this address")
     module, colon, made = name.partition(":")
     if not colon:
         like = f"; an adapter is named as {name}:make" if _is_module(name) else ""

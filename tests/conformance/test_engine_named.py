@@ -31,7 +31,7 @@ def test_names_of_the_registry_are_its_engines() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("vlm", "no engine is called 'vlm'; there are specref, transformers"),
+        ("vlm", "no engine is called 'vlm'; there are specref, specref-engine, transformers"),
         ("json", "an adapter is named as json:make"),
         ("nowhere:make", "No module named 'nowhere'; modules are looked for in the current folder"),
         ("mine:mak", "module 'mine' has no attribute 'mak'"),

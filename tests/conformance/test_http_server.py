@@ -173,3 +173,36 @@ def test_without_an_address_it_says_what_to_give(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("SPECREF_SERVER", raising=False)
     with pytest.raises(ValueError, match="specref audit http"):
         make(Models(tmp_path, tmp_path))
+
+
+def echo_of_the_target(number: int, body: dict[str, Any]) -> tuple[int, Any]:
+    """A server that samples nothing: every token is the last of the prompt."""
+    tokens = [body["prompt"][-1]] * body["max_tokens"]
+    return 200, {"choices": [{"text": "x", "token_ids": tokens, "logprobs": {"token_logprobs": [-0.1] * len(tokens)}}]}
+
+
+def test_the_command_audits_a_server_and_finds_what_it_does_wrong(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from conformance.cli import app
+    from specref import pretrained
+
+    monkeypatch.setenv("SPECREF_API_KEY", KEY)
+    for name in ("SPECREF_SERVER", "SPECREF_CONTROL", "SPECREF_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(echo_of_the_target) as (address, _):
+        words = ["audit", address, "--level", "smoke", "--target", str(pretrained.path("target"))]
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1, done.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "violates" in {finding["verdict"] for finding in report["engines"][0]["findings"]}
+    for written in (tmp_path / "out").iterdir():
+        assert KEY not in written.read_text(), written.name
+
+
+def test_a_server_without_its_target_is_a_usage_problem() -> None:
+    from conformance.cli import audit
+    from conformance.problems import UsageProblem
+
+    with pytest.raises(UsageProblem, match="--target"):
+        audit(["http://127.0.0.1:1/v1"])
