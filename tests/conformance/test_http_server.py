@@ -181,6 +181,7 @@ def echo_of_the_target(number: int, body: dict[str, Any]) -> tuple[int, Any]:
     return 200, {"choices": [{"text": "x", "token_ids": tokens, "logprobs": {"token_logprobs": [-0.1] * len(tokens)}}]}
 
 
+@pytest.mark.long
 def test_the_command_audits_a_server_and_finds_what_it_does_wrong(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 
