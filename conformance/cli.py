@@ -102,7 +102,7 @@ def audit(
 def judge(
     samples: Annotated[Path | None, typer.Argument(help="JSON Lines, Parquet, or an evidence folder.")] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our small one.")] = None,
-    draft: Annotated[Path | None, typer.Option(help="Folder of the engine's draft model.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the model whose very law drafts follow.")] = None,
     temperature: Annotated[float, typer.Option(help="Where a sample does not say it.")] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(help="Limit, where a sample does not say it.")] = None,
     logprobs: Annotated[str, typer.Option(help="Of which law: raw or processed.")] = "raw",

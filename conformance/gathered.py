@@ -113,7 +113,7 @@ class Gathered:
             self.put(not_exposed("ACCEPT-2", mode.name, "a way to let the target draft for itself"))
         if "ACCEPT-1" not in mode.promises:
             return
-        if mode.rule in RATIO_RULES and mode.draft_law != "draft model":
+        if mode.rule in RATIO_RULES and not mode.exact_draft:
             self.put(not_exposed("ACCEPT-1", mode.name, "the law that its drafts are drawn from"))
             return
         state = next((one for one in self.states if one.mode.name == mode.name and one.drafts), None)

@@ -58,9 +58,13 @@ class EngineInfo:
     modes: tuple[Mode, ...]
 
 
+STARTING = 60.0
+"""Seconds that any engine's process has to report: a busy machine needs many to import what an adapter needs."""
+
 MODE_TYPES = {
     "speculation": dict,
     "exposes_rounds": bool,
+    "exact_draft": bool,
     "options": dict,
     "ensemble": float,
     "order": tuple,
@@ -303,7 +307,8 @@ class EngineProcess:
         socket = listener._listener._socket  # type: ignore[attr-defined]  # Listener.accept alone would wait forever
         socket.settimeout(0.2)
         waited = 0.0
-        while waited < self._patience:
+        patience = max(self._patience, STARTING)
+        while waited < patience:
             try:
                 pipe = listener.accept()
             except TimeoutError:
@@ -314,7 +319,7 @@ class EngineProcess:
             except (EOFError, OSError, AuthenticationError):  # it ended, or was ended, while it was greeted
                 raise self._failed("crash", self._how_it_ended()) from None
             return pipe
-        raise self._failed("hang", f"the engine's process did not report within {self._patience:g} seconds")
+        raise self._failed("hang", f"the engine's process did not report within {patience:g} seconds")
 
     def _how_it_ended(self) -> str:
         assert self._process is not None

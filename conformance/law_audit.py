@@ -61,7 +61,7 @@ def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float) 
         segments=drafted,
         slots=drafted,
         batch=False,
-        ratio_rule=drafted and not edges and mode.ensemble == 1 and mode.rule == "ratio" and mode.draft_law == "draft model",
+        ratio_rule=drafted and not edges and mode.ensemble == 1 and mode.rule == "ratio" and mode.exact_draft,
         requests_per_shard=max(1, case.tokens // settings.max_tokens // 8),
     )
 

@@ -38,7 +38,10 @@ class Mode:
     name: unique within the engine. speculation: the settings that switch it on ({} is off). options: settings that are not
     speculation's, as {"cache": "static"}; a mode's control is the mode without speculation that has the same options.
     rule: the verification rule that the engine declares (a name of `specref.rules`, or "undeclared"). draft_law: what a leak
-    would leak towards: "draft model", "n-gram" or "" when there is no draft. exposes_rounds: outputs come with their rounds.
+    would leak towards: "draft model", "n-gram" or "" when there is no draft. exact_draft: drafts are drawn from the draft
+    model's law under the request's own settings and nothing else, so that acceptance and residual can be judged by it; False
+    where the draft is truncated, quantised, or sees fewer settings, all of which is lawful. exposes_rounds: outputs come with
+    their rounds.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
     mode declares, `w p + (1 - w) q`; 1 for any other. order: in which order its processors apply.
     promises: what the engine's documentation promises, as {"SEED-1": link}; see `conformance.requirements` for the names.
@@ -56,6 +59,7 @@ class Mode:
     order: tuple[str, ...] = ORDER
     promises: dict[str, str] = field(default_factory=dict)
     logprobs: str = ""
+    exact_draft: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))

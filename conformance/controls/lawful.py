@@ -157,13 +157,13 @@ LAWFUL: tuple[Control, ...] = (
     lawful(
         "top-k on the draft, the truncated q declared",
         "Drafter",
-        engine(drafter=claiming(top, top), draft_law="the draft model's top 4", n=TOKENS),
+        engine(drafter=claiming(top, top), exact=False, n=TOKENS),
         "vllm-project/vllm 56724",
     ),
     lawful(
         "quantised draft",
         "Drafter",
-        engine(drafter=claiming(rounded, rounded), draft_law="the draft model in powers of four", n=TOKENS),
+        engine(drafter=claiming(rounded, rounded), exact=False, n=TOKENS),
         "mlc-ai/mlc-llm 2167",
     ),
     lawful("unseeded draft under token matching", "Chance", engine("token_matching", chance=Unseeded, n=TOKENS)),

@@ -49,7 +49,7 @@ class ReferenceEngine(Engine):
         model, copy = {"drafter": "model", "k": k}, {"drafter": "copy", "k": k}
         return (
             Mode("off", rule="target", exposes_rounds=True),
-            Mode("draft model, ratio", model, "ratio", "draft model", exposes_rounds=True),
+            Mode("draft model, ratio", model, "ratio", "draft model", exposes_rounds=True, exact_draft=True),
             Mode("draft model, token matching", model, "token_matching", "draft model", exposes_rounds=True),
             Mode("n-gram, one-hot", copy, "one_hot", "n-gram", exposes_rounds=True),
         )

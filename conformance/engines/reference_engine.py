@@ -151,6 +151,7 @@ def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, 
         rule,
         {"draft model": "draft model", "prompt lookup": "n-gram"}.get(speculation.get("drafter", ""), ""),
         exposes_rounds=chains,  # a recorded round is that of a chain
+        exact_draft=speculation.get("drafter") == "draft model",
         options=options,
         promises=dict.fromkeys(promised, DOCUMENTATION),
         logprobs="raw",

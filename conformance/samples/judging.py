@@ -227,6 +227,7 @@ def _mode(one: ModeSurvey, judging: Judging) -> Mode:
         one.rule,
         "draft model" if judging.has_draft else "n-gram",
         exposes_rounds=one.has_rounds,
+        exact_draft=judging.has_draft,
         logprobs=judging.logprobs if one.has_logprobs else "",
     )
 

@@ -59,15 +59,18 @@ class EngineUnderTest(ReferenceEngine):
         shown: Callable[[LanguageModel, Request], LanguageModel] | None = None,
         models: tuple[LanguageModel, LanguageModel] | None = None,
         draft_law: str = "draft model",
+        exact: bool = True,
     ) -> None:
         super().__init__(*(models or instance()))
         self.declared, self.function, self.made, self.shown = declared, function, drafter, shown
-        self._chance, self._draft_law = chance or SampledChance, draft_law
+        self._chance, self._draft_law, self._exact = chance or SampledChance, draft_law, exact
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
         kind = "copy" if self._draft_law == "n-gram" else "model"
-        return (Mode("under test", {"drafter": kind, "k": k}, self.declared, self._draft_law, exposes_rounds=True),)
+        drafting = {"drafter": kind, "k": k}
+        exact = self._exact and kind == "model"
+        return (Mode("under test", drafting, self.declared, self._draft_law, exposes_rounds=True, exact_draft=exact),)
 
     def rule(self, mode: Mode, request: Request) -> Rule:
         """See `ReferenceEngine.rule`."""
@@ -98,15 +101,26 @@ def engine(
     drafter: MakeDrafter | None = None,
     shown: Callable[[LanguageModel, Request], LanguageModel] | None = None,
     draft_law: str = "draft model",
+    exact: bool = True,
     models: tuple[LanguageModel, LanguageModel] | None = None,
     temperature: float = 1.0,
     k: int = K,
     max_tokens: int = 64,
     n: int = LARGEST,
 ) -> Audit:
-    """The audit of an engine with one thing changed; see `EngineUnderTest`. max_tokens: of every output."""
+    """The audit of an engine with one thing changed; see `EngineUnderTest`. max_tokens: of every output. exact: whether it says
+    that its drafts are drawn from the draft model's own law.
+    """
     make = partial(
-        EngineUnderTest, declared, function, chance=chance, drafter=drafter, shown=shown, models=models, draft_law=draft_law
+        EngineUnderTest,
+        declared,
+        function,
+        chance=chance,
+        drafter=drafter,
+        shown=shown,
+        models=models,
+        draft_law=draft_law,
+        exact=exact,
     )
     return Audit("engine", "tokens", n, lambda seed, n: audit_whole(make(), seed, n, temperature, k, max_tokens))
 
