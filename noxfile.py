@@ -83,7 +83,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Audit every engine found here and our own paths (`-- --engine NAME --level smoke|quick|standard|deep --seed --alpha`)."""
-    python(session, "-m", "conformance", "audit", *session.posargs)
+    known = () if "--expected" in session.posargs else ("--expected", "conformance/expected.toml")
+    python(session, "-m", "conformance", "audit", *known, *session.posargs)
 
 
 @nox.session
