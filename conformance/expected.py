@@ -7,10 +7,11 @@
     mode = "draft model"
     reason = "temperature does not reach verification, upstream issue 123"
     n = 2000            # samples at which it is seen with probability 99.9%
+    expires = 2027-01-31  # optional: after this day it excuses nothing
 
-A violation that is listed does not fail the run. One that is listed and not seen, by a run of n samples or more, does: the
-engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it is "not tested at this
-level".
+A violation that is listed does not fail the run, until its entry expires. One that is listed and not seen, by a run of n
+samples or more, does: the engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it
+is "not tested at this level".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from conformance.findings import EngineReport, Finding, Verdict
@@ -28,7 +30,7 @@ FIELDS = {"engine": str, "version": str, "requirement": str, "mode": str, "reaso
 
 @dataclass(frozen=True)
 class Expected:
-    """One known violation. n: samples at which it is seen with probability 99.9%."""
+    """One known violation. n: samples at which it is seen with probability 99.9%. expires: the last day on which it excuses."""
 
     engine: str
     version: str
@@ -36,6 +38,7 @@ class Expected:
     mode: str
     reason: str
     n: int
+    expires: date | None = None
 
     def is_about(self, report: EngineReport, finding: Finding) -> bool:
         """Whether this violation is the one of `finding`."""
@@ -62,10 +65,13 @@ def _expected(path: Path, number: int, entry: object) -> Expected:
         if type(entry.get(name)) is not kind:
             what = "a whole number" if kind is int else "a text"
             raise UsageProblem(f"violation {number} in {path}: {name} must be {what}, got {entry.get(name)!r}")
-    unknown = set(entry) - set(FIELDS)
+    if "expires" in entry and type(entry["expires"]) is not date:
+        raise UsageProblem(f"violation {number} in {path}: expires must be a date, as 2027-01-31, got {entry['expires']!r}")
+    known = (*FIELDS, "expires")
+    unknown = set(entry) - set(known)
     if unknown:
         raise UsageProblem(
-            f"violation {number} in {path}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
+            f"violation {number} in {path}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(known)}"
         )
     if entry["n"] < 1:
         raise UsageProblem(f"violation {number} in {path}: n must be 1 or more, got {entry['n']}")
@@ -96,6 +102,11 @@ def _about_nothing(report: EngineReport, known: Sequence[Expected]) -> list[str]
 def _marked(report: EngineReport, finding: Finding, known: Sequence[Expected]) -> Finding:
     for one in known:
         if one.is_about(report, finding):
+            if finding.verdict is Verdict.VIOLATES and one.expires is not None and _today() > one.expires:
+                said = (
+                    f"known ({one.reason}), but its entry expired on {one.expires}: mend the engine, or look again and renew it"
+                )
+                return replace(finding, summary=f"{said}. {finding.summary}")
             if finding.verdict is Verdict.VIOLATES:
                 return replace(finding, expected=one.reason)
             if finding.n < one.n:
@@ -103,3 +114,7 @@ def _marked(report: EngineReport, finding: Finding, known: Sequence[Expected]) -
             summary = f"a known violation was not seen in {finding.n:,} samples ({one.reason}); is it mended? {finding.summary}"
             return replace(finding, unseen=True, summary=summary)
     return finding
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()

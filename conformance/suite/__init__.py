@@ -1,0 +1,1 @@
+"""Tests of one's own engine: `pytest --pyargs conformance.suite --engine my_package.my_module:make_engine`."""
