@@ -84,9 +84,9 @@ class Sample:
 
         >>> rows = np.tile(np.log([0.7, 0.2, 0.1]), (300, 1))
         >>> law = softmax(rows)
-        >>> tokens = np.repeat([0, 1, 2], [149, 80, 71])                # as at temperature 2
-        >>> round(Sample(tokens, rows, law, law).heat, 1)
-        2.0
+        >>> tokens = np.repeat([0, 1, 2], [157, 84, 59])                # as at temperature 2
+        >>> 1.9 < Sample(tokens, rows, law, law).heat < 2.2             # to within a step of 8%
+        True
         """
         grid = np.geomspace(0.05, 20, 73)
         picked = np.arange(len(self.tokens)), self.tokens

