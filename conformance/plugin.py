@@ -24,9 +24,17 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group = parser.getgroup("specref", "specref: is this engine's speculative output really the target model's?")
     add, folder = group.addoption, {"type": Path, "metavar": "DIR"}
     add("--engine", dest="specref_engine", metavar="ENGINE", help="package.module:callable, or an engine that specref knows.")
-    add("--level", dest="specref_level", default="quick", help="How much is sampled: smoke, quick, standard or deep.")
-    add("--alpha", dest="specref_alpha", type=float, default=1e-6, help="False-alarm rate of the whole session.")
-    add("--seed", dest="specref_seed", type=int, default=0, help="Everything random follows from it.")
+    add(
+        "--level",
+        dest="specref_level",
+        metavar="LEVEL",
+        default="quick",
+        help="How much is sampled: smoke, quick, standard or deep.",
+    )
+    add(
+        "--alpha", dest="specref_alpha", metavar="RATE", type=float, default=1e-6, help="False-alarm rate of the whole session."
+    )
+    add("--seed", dest="specref_seed", metavar="N", type=int, default=0, help="Everything random follows from it.")
     add("--target", dest="specref_target", **folder, help="The target model. Default: our small trained one.")
     add("--draft", dest="specref_draft", **folder, help="The draft model. Default: our small trained one.")
     add("--expected", dest="specref_expected", type=Path, metavar="FILE", help="TOML file of known violations with reasons.")

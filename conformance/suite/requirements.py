@@ -70,7 +70,7 @@ class Requirement(pytest.Item):
             return super().repr_failure(excinfo, style)
         explained = wording.explanation(self.finding) if self.finding.verdict is Verdict.VIOLATES else ""
         verdict = "a known violation was not seen" if self.finding.unseen else self.finding.verdict
-        return "\n".join(filter(None, [f"{self.name}: {verdict}", explained, details(self.finding)]))
+        return "\n".join(filter(None, [f"{verdict}: {details(self.finding)}", explained]))
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where it belongs, for reports."""

@@ -75,7 +75,8 @@ def test_each_verdict_has_its_outcome_and_its_words(pytester: pytest.Pytester, a
     words = ("--level", "smoke", "--alpha", "1e-4", "--seed", "7", "--target", "t", "--draft", "d", "--specref-out", "out")
     result = suite(pytester, *words)
     result.assert_outcomes(passed=2, failed=3, skipped=3)
-    result.stdout.fnmatch_lines(["*LAW-2*draft model*: violates", "*it violates <here>*"])
+    result.stdout.fnmatch_lines(["_* LAW-2*draft model* _*", "violates: it violates <here>", "The engine does not write what*"])
+    result.stdout.fnmatch_lines(["FAILED *LAW-2*draft model* - violates: it vi*"])
     result.stdout.fnmatch_lines(["SKIPPED*not promised: it not promised <here>"])
     result.stdout.no_fnmatch_line("*Traceback*")
     failed = [line.split(" - ")[0].split("::")[1] for line in result.outlines if line.startswith("FAILED")]
