@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.components import Proposal, TreeInputs, VerifiedBatch
 
-ARRAY, KIND = "__array__", "__kind__"
+ARRAY, KIND, TUPLE = "__array__", "__kind__", "__tuple__"
 LARGEST_ARRAY = 2**31
 """Bytes of one array: a length that a broken engine made up must not fill the judge's memory."""
 KINDS = {kind.__name__: kind for kind in (VerifiedBatch, TreeInputs, Proposal)}
@@ -55,8 +55,10 @@ def _plain(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
         return {KIND: type(value).__name__, "fields": _plain(fields, arrays)}
     if isinstance(value, dict):
         return {str(name): _plain(entry, arrays) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_plain(entry, arrays) for entry in value]
+    if isinstance(value, tuple):  # a component must be handed over the pipe what it would be handed here
+        return {TUPLE: [_plain(entry, arrays) for entry in value]}
     return value
 
 
@@ -64,6 +66,8 @@ def _whole(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, dict):
         if ARRAY in value:
             return arrays[value[ARRAY]]
+        if TUPLE in value:
+            return tuple(_whole(entry, arrays) for entry in value[TUPLE])
         if KIND in value:
             return KINDS[value[KIND]](**_whole(value["fields"], arrays))
         return {name: _whole(entry, arrays) for name, entry in value.items()}

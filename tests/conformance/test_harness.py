@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import json
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conformance.checks.kv import cache_finding, run, schedules
-from conformance.components import kind_of
+from conformance.components import Proposal, kind_of
 from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
 from conformance.harness import EngineFailed, EngineProcess, check_modes
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.remote import RemoteError
-from conformance.wire import receive
+from conformance.wire import receive, send
 from specref.processors import SamplingSettings
 
 HERE = "tests.conformance.failing_engines"
@@ -138,6 +139,17 @@ def test_components_answer_through_the_pipe_as_they_do_here() -> None:
 def test_what_is_no_message_is_refused(sent: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         receive(iter([sent, b"12345678"]).__next__)
+
+
+def test_what_is_sent_comes_back_as_it_was() -> None:
+    message = {"tokens": (1, 2), "rows": [[1.5, (3,)], []], "proposal": Proposal((4,), np.array([[0.25, 0.75]]))}
+    here, there = Pipe()
+    send(here, message)
+    got = receive(there.recv_bytes)
+    assert got["tokens"] == (1, 2)
+    assert got["rows"] == [[1.5, (3,)], []]
+    assert got["proposal"].tokens == (4,)
+    assert got["proposal"].laws.tolist() == [[0.25, 0.75]]
 
 
 def test_an_array_that_would_fill_the_memory_is_refused() -> None:
