@@ -2,8 +2,8 @@
 
     python -m conformance.studies.power [--long] [--seed N]
 
-prints the tables and writes them to reports/studies/power.md (power-short.md for the short form). Exit code 1 if a
-figure is above what the judge promises; entries above are marked.
+prints the tables and writes them to reports/studies/power.md (power-short.md for the short form, power-PART.md with --only).
+Exit code 1 if a figure is above what the judge promises; entries above are marked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from conformance.studies.peers import l2_ratio_passes
 from conformance.studies.report import ratio, table, write
 
 REPORTS = Path("reports/studies")
+PARTS = ("detectable", "contexts", "joint", "laws")
 
 
 class Study:
@@ -136,13 +138,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--long", action="store_true", help="all vocabularies, as many runs as the published tables")
     parser.add_argument("--seed", type=int, default=None, help="default: a fresh one")
     parser.add_argument("--out", type=Path, default=REPORTS)
+    parser.add_argument("--only", choices=PARTS, help="one part, into a report of its own")
     options = parser.parse_args(arguments)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     study = Study(options.long, np.random.default_rng(seed))
-    study.detectable(2_000)
-    study.contexts(301 if options.long else 9)
-    study.joint(*((7, 1 << 14) if options.long else (1, 1 << 11)))
-    study.laws({16: 41, 256: 41, 4096: 25, 32_000: 25} if options.long else {16: 5})
+    parts: dict[str, Callable[[], None]] = {
+        "detectable": lambda: study.detectable(2_000),
+        "contexts": lambda: study.contexts(301 if options.long else 9),
+        "joint": lambda: study.joint(*((7, 1 << 14) if options.long else (1, 1 << 11))),
+        "laws": lambda: study.laws({16: 41, 256: 41, 4096: 25, 32_000: 25} if options.long else {16: 5}),
+    }
+    for part in (options.only,) if options.only else PARTS:
+        parts[part]()
     broken = study.broken if options.long else []
     lines = ["Nothing is above what the judge promises."] if not broken else ["Above what the judge promises:", *broken]
     verdict = "\n".join(f"* {line}" if line in broken else line for line in lines)
@@ -152,8 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
         "fault's own bet left out, within 4.5; figures above are bold. Chi-square (pooled to 50 expected) and KS are at "
         "the textbook p-value or the DKWM bound and at one n; MMD needs as many samples again from the target."
     )
-    command = f"python -m conformance.studies.power{' --long' if options.long else ''} --seed {seed}"
-    name = "power" if options.long else "power-short"
+    given = f"{' --long' if options.long else ''}{f' --only {options.only}' if options.only else ''} --seed {seed}"
+    command = f"python -m conformance.studies.power{given}"
+    name = "-".join(filter(None, ("power", options.only, "" if options.long else "short")))
     write(options.out / f"{name}.md", "Power: what the judge needs to see a fault", command, [what, verdict, *study.parts])
     print(verdict)
     return 1 if broken else 0
