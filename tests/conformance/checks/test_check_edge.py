@@ -158,3 +158,17 @@ def test_a_planted_fault_is_killed(name: str) -> None:
     assert found.verdict is Verdict.VIOLATES
     assert ", u (" in found.violations[0]
     assert "expected" in found.violations[0]
+
+
+def test_a_row_that_a_rejected_draft_leaves_unread_accuses_nobody() -> None:
+    """Without numbers of the judge's own, a one-hot rule rejects the draft in half of the runs, and never sees the bonus row."""
+
+    class OwnNumbers(ReferenceChain):
+        takes_uniforms = False
+
+    answers = [one for one in ask_edges(OwnNumbers("one_hot")) if one.case.name == "the bonus row is NaN"]
+    kept = [one for one in answers if not isinstance(one.answer, Exception) and one.answer.accepted[1] == 0]
+    refused = [one for one in answers if isinstance(one.answer, Exception)]
+    assert kept
+    assert refused
+    assert edge_findings("one-hot", answers)[1].verdict is Verdict.CONFORMS

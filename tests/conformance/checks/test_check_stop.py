@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[Cut, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_killed(name: str) -> None:
     cut, requirement = FAULTS[name]
-    found = audit(cut)[requirement]
+    found = audit(cut, 1600)[requirement]  # the rarest shows in a twentieth of a quarter: missed once in 1e9 runs
     assert found.verdict is Verdict.VIOLATES
     assert found.violations[0].startswith("request ")
     assert "expected" in found.violations[0]

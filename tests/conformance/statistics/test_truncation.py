@@ -145,7 +145,7 @@ def test_paired_edges_of_whole_prompts_allow_for_tokens_that_depend_on_each_othe
     rng = np.random.default_rng()
     alarms = {"tokens": 0, "prompts": 0}
     prompts = np.repeat(np.arange(100), 30)
-    for _ in range(200):
+    for _ in range(300):
         rates = rng.choice([0.02, 0.6], (2, 100))  # each arm's text wanders to a quiet or to a flat place
         on, off = (rng.random((3000, 2)) < rate[prompts][:, None] for rate in rates)
         by_token, by_prompt = paired_edges(), paired_edges()
@@ -153,7 +153,7 @@ def test_paired_edges_of_whole_prompts_allow_for_tokens_that_depend_on_each_othe
         by_prompt.add(*more_often(on, prompts, off, prompts, 100))
         alarms["tokens"] += by_token.log_e >= np.log(1e4)
         alarms["prompts"] += by_prompt.log_e >= np.log(1e4)
-    assert alarms["tokens"] > 10
+    assert alarms["tokens"] > 4  # about 22 come, and a valid account has one in 33 such tests
     assert alarms["prompts"] <= 2
 
 
