@@ -161,7 +161,7 @@ def test_a_planted_fault_is_killed(name: str) -> None:
 
 
 def test_a_row_that_a_rejected_draft_leaves_unread_accuses_nobody() -> None:
-    """Without numbers of the judge's own, a one-hot rule rejects the draft in half of the runs, and never sees the bonus row."""
+    """Without numbers of the judge's own, a one-hot rule rejects the draft in half of the runs and never sees that row."""
 
     class OwnNumbers(ReferenceChain):
         takes_uniforms = False
