@@ -17,7 +17,7 @@ def fault(
     *reports: str,
     replaces: str = "",
     sees: bool = False,
-    n: int = LARGEST,
+    n: int = 8 * LARGEST,
 ) -> Control:
     """A fault of a server."""
     parts = [part for part in vars(server).values() if isinstance(part, type)]
