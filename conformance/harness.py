@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from conformance.components import Component
+from conformance.folders import without_folders
 from conformance.memory import GIB, memory_of_session
 from conformance.protocols import Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
@@ -32,7 +32,6 @@ from conformance.worker import KEY
 
 LOOK = 0.5
 """Seconds between two looks at an engine that is waited for."""
-_FOLDERS = re.compile(r"(?<![\w/:.…])~?/(?:[^\s/'\":,;()]+/)+")
 
 
 class EngineFailed(Exception):
@@ -45,7 +44,7 @@ class EngineFailed(Exception):
     """
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(_FOLDERS.sub("…/", message))
+        super().__init__(without_folders(message))
         self.kind = kind
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from conformance.findings import EngineReport, Verdict, from_json
 from conformance.reporting.markdown import prose
 from conformance.reporting.text import about
 from conformance.reporting.wording import SYMBOLS, name, tokens_judged
-from conformance.systems import README
+from conformance.systems import README, between
 
 REPORTS = README.parent / "reports"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
@@ -50,7 +49,7 @@ def _row(path: Path, report: EngineReport) -> str:
 
 def with_table(text: str) -> str:
     """README text with the current table between its marks."""
-    return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table()}\n{END}", text, flags=re.DOTALL)
+    return between(BEGIN, END, table(), text)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ def run_audits(
     audit that was interrupted goes on. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
     chosen = [engine_named(name) for name in dict.fromkeys(names)] or list(REGISTRY)
-    pairs = [(models, read_subject(models)) for models in (_models(target, draft), *(_models(*pair) for pair in more))]
+    pairs = [
+        (models, read_subject(models)) for models in (models_named(target, draft), *(models_named(*pair) for pair in more))
+    ]
     subject = pairs[0][1]
     try:  # before an hour's work, not after it
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +88,8 @@ def run_audits(
     return exit_code(reports)
 
 
-def _models(target: Path | None, draft: Path | None) -> Models:
+def models_named(target: Path | None, draft: Path | None) -> Models:
+    """The folders that the command names, our small trained models where it names none. Raises UsageProblem."""
     from specref import pretrained
 
     models = Models(target or pretrained.path("target"), draft or pretrained.path("draft"))

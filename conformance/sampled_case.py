@@ -91,7 +91,7 @@ class SampledCase:
                 if self.mode.exposes_rounds and output.rounds is None:
                     raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
             before = self.tokens
-            proven = self._judge(requests, outputs)
+            proven = self.judge(requests, outputs)
             self.seconds = time.monotonic() - started
             watch(self.tokens - before)
             if proven:
@@ -124,7 +124,7 @@ class SampledCase:
         seed = request_seed(self.settings.seed, self.case.name, number)
         return Request(self.case.prompt(self.subject, seed), self.case.asks(self.settings, self.subject), seed)
 
-    def _judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
+    def judge(self, requests: Sequence[Request], outputs: Sequence[Output]) -> bool:
         """Score and observe one chunk; whether this case alone now proves the engine wrong."""
         sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
         self.first += zip(requests[: KEPT_ANSWERS - len(self.first)], outputs)

@@ -95,9 +95,18 @@ def _modules(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names if exists(name)) or "–"
 
 
+def between(begin: str, end: str, table: str, text: str) -> str:
+    """The text with a table between two marks, in place of what stood there.
+
+    >>> between("<a>", "<b>", "new", "before <a>old<b> after")
+    'before <a>\\nnew\\n<b> after'
+    """
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)
+
+
 def with_table(text: str) -> str:
     """README text with the current table between its marks."""
-    return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table()}\n{END}", text, flags=re.DOTALL)
+    return between(BEGIN, END, table(), text)
 
 
 if __name__ == "__main__":

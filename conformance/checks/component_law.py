@@ -63,11 +63,11 @@ def ask(verifier: ChainVerifier | TreeVerifier, trial: Trial, seed: int) -> Veri
     return verifier.verify(trial.p, None if q is None else q[:, 1:], trial.tokens[:, 1:], uniforms=uniforms, seed=seed)
 
 
-def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int) -> Iterator[Round]:
+def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, vocabulary: int = VOCABULARY) -> Iterator[Round]:
     """`rows` rows through a verifier, over all kinds of instances and shapes in turn."""
     shapes = TREES if verifier.trees else CHAINS
     rng = np.random.default_rng([seed, 0])
-    laws = make_laws(PER_KIND, max(map(len, shapes)), VOCABULARY, rng)
+    laws = make_laws(PER_KIND, max(map(len, shapes)), vocabulary, rng)
     done = batch = 0
     while done < rows:
         size = min(ROWS, rows - done)
@@ -123,7 +123,8 @@ class _Judge:
         whole = complete(trial, answer, path, self.rng)
         self.ledger.observe(self.name, whole.block(self.rows, segments=self.rule == "ratio"))
         if len(self.sample) < 4:
-            self.sample.append((whole.p[:64].reshape(-1, VOCABULARY), whole.q[:64].reshape(-1, VOCABULARY)))
+            V = trial.laws.vocabulary
+            self.sample.append((whole.p[:64].reshape(-1, V), whole.q[:64].reshape(-1, V)))
         if self.rule in STEP_RULES:
             self._steps(trial, answer, path)
         elif self.rule == "block":

@@ -7,14 +7,12 @@ import hashlib
 import json
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from conformance.problems import UsageProblem
 
 TEMPORARY = ".tmp"
-_FOLDERS = re.compile(r"(?<![\w/:.…])~?/(?:[^\s/'\":,;()]+/)+")
 
 
 class EvidenceProblem(UsageProblem):
@@ -114,16 +112,3 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return float(value["float"]) if value.keys() == {"float"} else {name: from_plain(item) for name, item in value.items()}
     return [from_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def without_folders(value: Any) -> Any:
-    """The value with the folders of this machine left out of every text: evidence is shared.
-
-    >>> without_folders({"model": "/home/me/models/tiny", "k": 4})
-    {'model': '…/tiny', 'k': 4}
-    """
-    if isinstance(value, dict):
-        return {name: without_folders(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_folders(item) for item in value]
-    return _FOLDERS.sub("…/", value) if isinstance(value, str) else value

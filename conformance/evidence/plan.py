@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.evidence.files import EvidenceProblem, digest_of, from_plain, read_sealed, to_plain, without_folders
+from conformance.evidence.files import EvidenceProblem, digest_of, from_plain, read_sealed, to_plain
+from conformance.folders import without_folders
 from conformance.harness import EngineInfo
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode

@@ -18,7 +18,7 @@ from conformance.progress import watching
 from conformance.protocols import Models, Scorer
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
-from conformance.run import _models
+from conformance.run import models_named
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.survey import Survey, survey
 from conformance.scoring import TransformersScorer
@@ -32,7 +32,7 @@ def run_judge(
     """Judge a file of samples or an evidence folder, write the reports, and return the exit code. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
     AuditSettings(Level("samples", 1, 1, ""), judging.alpha, judging.seed, 1, judging.defaults.temperature)  # out of range?
-    report = _evidence(path, _models(target, draft)) if path.is_dir() else _samples(path, judging, target, draft, console)
+    report = _evidence(path, models_named(target, draft)) if path.is_dir() else _samples(path, judging, target, draft, console)
     reports: Sequence[EngineReport] = mark_expected([report], known)
     try:
         files = write(reports, out)
@@ -44,7 +44,7 @@ def run_judge(
 
 
 def _samples(path: Path, judging: Judging, target: Path | None, draft: Path | None, console: Console) -> EngineReport:
-    models = _models(target, draft or target)
+    models = models_named(target, draft or target)
     found = survey(path, judging.defaults)  # whatever is wrong with the file is found before the models are read
     subject = read_subject(models if draft else Models(models.target, models.target))
     if not draft:

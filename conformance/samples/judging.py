@@ -110,7 +110,7 @@ class _Samples:
                 continue
             try:
                 before = self.states[name].tokens
-                if self.states[name]._judge(requests, outputs):
+                if self.states[name].judge(requests, outputs):
                     self.proven.append(name)  # the rest could not change that
                 watch(self.states[name].tokens - before)
             except (WrongUse, BadModel) as refused:

@@ -66,7 +66,7 @@ def kernels() -> list[ChainVerifier | TreeVerifier]:
 def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int) -> Iterator[Round]:
     """As `component_law.rounds_of`; for rules of siblings drawn with replacement, these are."""
     if not verifier.name.endswith("with_replacement"):
-        yield from component_law.rounds_of(verifier, rows, seed)
+        yield from component_law.rounds_of(verifier, rows, seed, V)
         return
     rng = np.random.default_rng([seed, 0])
     laws = make_laws(PER_KIND, max(map(len, TREES)), V, rng)
@@ -117,7 +117,6 @@ def summarised(found: Sequence[Finding]) -> str:
 
 def audit(verifiers: Sequence[ChainVerifier | TreeVerifier], rows: int, seed: int) -> Iterator[tuple[Sequence[object], bool]]:
     """Table rows under `HEADS`, each as soon as it is known, and whether it is well."""
-    component_law.VOCABULARY = V
     for verifier in verifiers:
         started = time.monotonic()
         # An eighth of the instances is beyond the kernel without replacement: those rows come on top.

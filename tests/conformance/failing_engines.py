@@ -12,10 +12,10 @@ from dataclasses import replace
 from conformance.components import Component
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
-from conformance.engines.own_components import ReferenceChain, TokenCache
+from conformance.engines.own_components import ReferenceChain
 from conformance.protocols import Mode, Models, Output, Request, Unsupported
 from specref.chance import Chance
-from specref.kv_cache import ContiguousCache
+from tests.conformance.promising_engine import Caches
 
 
 class Healthy(ReferenceEngine):
@@ -119,13 +119,6 @@ class WithParts(Healthy):
 
     def components(self) -> Sequence[Component]:
         return (ReferenceChain("ratio"), Caches())
-
-
-class Caches:
-    name, trees, tolerance = "contiguous", True, 0.0
-
-    def make(self) -> TokenCache:
-        return TokenCache(ContiguousCache())
 
 
 def with_parts(models: Models) -> WithParts:

@@ -99,6 +99,13 @@ class Masks:
         return TreeInputs(mask, np.array(tree.position_ids(prefix)), np.array(tokens))
 
 
+class TwoModes(ReferenceEngine):
+    """The control, and the draft model under the ratio rule."""
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        return super().modes(k)[:2]
+
+
 class Reader:
     """Reads trees of the table's target."""
 

@@ -23,16 +23,11 @@ from conformance.statistics import WrongUse
 from conformance.statistics.tolerance import Tolerance
 from specref.models import LanguageModel
 from specref.processors import ORDER, SamplingSettings
-from tests.conformance.promising_engine import settings, subject
+from tests.conformance.promising_engine import TwoModes, settings, subject
 
 OFF, RATIO = Mode("off"), Mode("ratio", {"k": 2}, "ratio", "draft model")
 STATIC = replace(RATIO, name="static", options={"cache": "static"})
 ALL = Level("all", 120, 3, "a test", "all")
-
-
-class TwoModes(ReferenceEngine):
-    def modes(self, k: int) -> Sequence[Mode]:
-        return super().modes(k)[:2]
 
 
 def audited(engine: ReferenceEngine, level: Level = ALL, **changed: object) -> EngineReport:

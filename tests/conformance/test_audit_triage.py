@@ -9,7 +9,6 @@ import pytest
 
 from conformance.audit import audit_engine
 from conformance.controls import VOCABULARY, instance
-from conformance.engines.own import ReferenceEngine
 from conformance.findings import Verdict
 from conformance.harness import InProcess
 from conformance.levels import Level
@@ -18,14 +17,9 @@ from specref.chance import Chance, SampledChance
 from specref.laws import Law
 from specref.models import LanguageModel, TableModel, Tokens
 from specref.rules import Rule, rewired
-from tests.conformance.promising_engine import settings, subject
+from tests.conformance.promising_engine import TwoModes, settings, subject
 
 LEVEL = Level("triage", 4_000, 4, "a test", "plain", 0, 1)
-
-
-class TwoModes(ReferenceEngine):
-    def modes(self, k: int) -> Sequence[Mode]:
-        return super().modes(k)[:2]
 
 
 class TemperatureLost(TwoModes):

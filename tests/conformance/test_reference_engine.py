@@ -15,21 +15,23 @@ from conformance.checks.seed import repeat_findings
 from conformance.checks.stop import stop_findings
 from conformance.component_audit import judge
 from conformance.components import kind_of
+from conformance.controls.faults.batches import SettingsOfTheFirstRow
+from conformance.controls.faults.reports import BonusCounted
+from conformance.controls.faults.stopping import LastSlotOnly
 from conformance.engines.reference_engine import SpecrefEngine, make, tree_shape
 from conformance.findings import Finding, Verdict
 from conformance.harness import InProcess, check_modes
 from conformance.levels import AuditSettings, Level
-from conformance.protocols import Mode, Models, Output, Request, Tokens
+from conformance.protocols import Mode, Models, Output, Request
 from conformance.reporting.wording import family
 from conformance.scoring import TableScorer, TransformersScorer
 from conformance.statistics.greedy import Margin
 from conformance.subject import RandomPrompts, Subject
 from specref import pretrained
 from specref.draft import Draft
-from specref.engine import CachedTableModel, Engine, Metrics
+from specref.engine import CachedTableModel, Engine
 from specref.engine.request import Request as Running
 from specref.engine.rounds import Rounds
-from specref.generate import Round
 from specref.models import TableModel
 from specref.processors import NothingLeft, SamplingSettings
 from specref.tree import TokenTree
@@ -180,27 +182,6 @@ class OneTooFew(Rounds):
 
     def keep(self, request: Running, draft: Draft, path: tuple[int, ...]) -> None:
         request.entries.rollback(min(request.read + 1, request.entries.length))
-
-
-class LastSlotOnly(Rounds):
-    def emit(self, request: Running, tokens: Tokens) -> Tokens:
-        return tokens[: request.stops.room(request.output)]
-
-
-class BonusCounted(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(done)
-        self.accepted += 1
-
-
-class SettingsOfTheFirstRow(Engine):
-    def verify_rows(self, rows: list[Running], drafts: dict[int, Draft]) -> None:
-        own = [request.processors for request in rows]
-        for request in rows:
-            request.processors = own[0]
-        super().verify_rows(rows, drafts)
-        for request, processors in zip(rows, own):
-            request.processors = processors
 
 
 FAULTS: dict[str, tuple[type[Engine], str]] = {

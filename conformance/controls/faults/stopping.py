@@ -83,10 +83,6 @@ class EndAmongTheDrafts(Rounds):
         if self.drafted & set(request.stops.eos):
             request.status = "finished"
 
-    def draft(self, request: Request) -> Draft:
-        """See `Rounds.draft`."""
-        return super().draft(request)
-
     def verify(self, request: Request, draft: Draft) -> None:
         """See `Rounds.verify`."""
         self.drafted = set(draft.tokens)

@@ -13,7 +13,7 @@ from conformance.protocols import Output, RecordedRound, Request, Tokens
 from conformance.statistics.greedy import Margin
 from specref.engine import CachedTableModel, Engine, Metrics, RequestState, Speculation
 from specref.engine.memory import Memory
-from specref.engine.models import no_entries, read_text
+from specref.engine.models import CachedModel, no_entries, read_text
 from specref.engine.rounds import Rounds
 from specref.engine.scheduler import Scheduler
 from specref.engine.speculation import DraftModel
@@ -153,7 +153,7 @@ def recorded(state: RequestState) -> Iterator[RecordedRound]:
         yield RecordedRound(one.start, one.drafted, accepted, one.emitted, one.rule, one.accepted)
 
 
-def fresh(model: CachedTableModel, tokens: Tokens) -> np.ndarray:
+def fresh(model: CachedModel, tokens: Tokens) -> np.ndarray:
     """The entries that reading these tokens from the start leaves."""
     return read_text(model, no_entries(model), tokens).entries if tokens else no_entries(model)
 

@@ -14,6 +14,11 @@ from conformance.checks.kv import CacheState, cache_finding, draft_cache_finding
 from conformance.checks.logprob import logprob_findings
 from conformance.checks.seed import repeat_findings
 from conformance.checks.stop import stop_findings
+from conformance.controls.faults.reports import BonusCounted
+from conformance.controls.faults.reports import EmptyRoundsCounted as RoundsWithoutDraftsCounted
+from conformance.controls.faults.reports import NoneForTheLast as LogProbabilityOfTheLastMissing
+from conformance.controls.faults.reports import OffByARow as LogProbabilitiesOffByARow
+from conformance.controls.faults.stopping import LastSlotOnly
 from conformance.findings import Finding, Verdict
 from conformance.protocols import Output, RecordedRound, Request
 from conformance.scoring import TableScorer
@@ -21,12 +26,9 @@ from specref.draft import Draft
 from specref.engine import CachedTableModel, Engine, Metrics, RequestState, Speculation, by_draft_model
 from specref.engine.models import no_entries, read_text
 from specref.engine.request import Request as Running
-from specref.engine.request import Step
 from specref.engine.rounds import Rounds
-from specref.generate import Round
 from specref.models import TableModel, Tokens
 from specref.processors import SamplingSettings
-from specref.processors.rows import Row
 from specref.rules import block, chain, tree
 
 V = 8
@@ -133,38 +135,11 @@ class OneTooFew(Rounds):
         request.entries.rollback(min(request.read + 1, request.entries.length))
 
 
-class LastSlotOnly(Rounds):
-    def emit(self, request: Running, tokens: Tokens) -> Tokens:
-        return tokens[: request.stops.room(request.output)]
-
-
 class FirstEosOnly(Rounds):
     def emit(self, request: Running, tokens: Tokens) -> Tokens:
         stops = request.stops
         kept = stops.cut(request.output, tokens)
         return tokens[: len(kept) + 1] if stops.eos and kept[-1] in stops.eos[1:] else kept
-
-
-class LogProbabilitiesOffByARow(Rounds):
-    def report(self, request: Running, step: Step, scores: Sequence[Row]) -> None:
-        super().report(request, step, [*scores[1:], scores[-1]])
-
-
-class LogProbabilityOfTheLastMissing(Rounds):
-    def report(self, request: Running, step: Step, scores: Sequence[Row]) -> None:
-        super().report(request, step, scores[:-1])
-
-
-class BonusCounted(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(done)
-        self.accepted += 1
-
-
-class RoundsWithoutDraftsCounted(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(done)
-        self.drafts += not done.drafted
 
 
 def with_rounds(rounds: type[Rounds]) -> type[Engine]:

@@ -11,18 +11,28 @@ import numpy as np
 import pytest
 
 from conformance.checks.grammar import MaskAt, grammar_law_finding, matcher_finding, text_finding, window_finding
+from conformance.controls.faults import grammars
+from conformance.controls.faults.grammars import (
+    ChainOrder,
+    FlagReadOnce,
+    InvalidDropped,
+    LagsOneToken,
+    MaskPastTheEnd,
+    NoMaskAtVerification,
+    masked_like,
+)
+from conformance.controls.faults.grammars import MaskOfTheRound as RoundsMask
 from conformance.findings import Finding, Verdict
 from conformance.protocols import Tokens
 from specref.chance import Chance
 from specref.draft import Draft
 from specref.drafters.prompt_lookup import PromptLookup
 from specref.engine import CachedTableModel, Engine, Grammar, RequestState, Speculation, by_draft_model, by_drafter
-from specref.engine.grammar import Allowed, Constrained, Matcher, Matching
-from specref.engine.request import Request
-from specref.engine.rounds import Rounds, tree_of_round
+from specref.engine.grammar import Allowed, Constrained, Matching
+from specref.engine.rounds import Rounds
 from specref.engine.speculation import DraftModel
-from specref.laws import Law, norm, residual
-from specref.models import BadModel, TableModel
+from specref.laws import Law, residual
+from specref.models import TableModel
 from specref.processors import Processed, SamplingSettings
 from specref.rules import Verified, block, chain, tree
 from specref.tree import TokenTree
@@ -139,99 +149,8 @@ def engine_with(rounds: type[Rounds]) -> type[Engine]:
     return type("Wrong", (Engine,), {"rounds_type": rounds})
 
 
-class FlagReadOnce(Rounds):
-    """Whether the text is constrained is decided when the round begins: a marker drafted inside the window switches nothing."""
-
-    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
-        masks = super().masks(request, tree)
-        free = masks[0] is not None and masks[0][:END].all()
-        return [None] * len(tree) if free else masks
-
-    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
-        force(request, emitted)
-
-
-class RoundsMask(Rounds):
-    """One mask for the whole round."""
-
-    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
-        return [super().masks(request, tree)[0]] * len(tree)
-
-    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
-        force(request, emitted)
-
-
-def force(request: Request, tokens: Tokens) -> None:
-    """The matcher takes what it can; nothing is said about the rest."""
-    assert request.matcher is not None
-    for token in tokens:
-        request.matcher.parser.try_consume_tokens([token])
-        request.matcher.text += (token,)
-
-
-class LagsOneToken(Rounds):
-    """The last token of a round is taken in with the next round."""
-
-    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
-        assert request.matcher is not None
-        force(request, request.output[len(request.matcher.text) : -1])
-
-
-class ChainOrder(Rounds):
-    """Every node of a tree as if all nodes before it were its ancestors."""
-
-    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
-        assert request.matcher is not None
-        return [request.matcher.allowed(tree.tokens[1 : node + 1]) for node in range(len(tree))]
-
-    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
-        force(request, emitted)
-
-
-class NoMaskAtVerification(Rounds):
-    """The grammar never reaches the speculative path."""
-
-    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
-        return super().masks(request, tree) if len(tree) == 1 else [None] * len(tree)
-
-    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
-        force(request, emitted)
-
-
-class MaskPastTheEnd(Rounds):
-    """Asks for a mask behind a drafted end, and the library refuses: the request is aborted."""
-
-    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
-        if any(END in tree.spells(node) for node in range(len(tree))):
-            raise BadModel("no mask after the end of the text")
-        return super().masks(request, tree)
-
-
-class RollsBackByK(Matcher):
-    """Steps back as many tokens as it was shown, not as many as it took in."""
-
-    taken_in = 0
-
-    def allowed(self, path: Tokens = ()) -> Allowed | None:
-        if END in self.text + path:
-            return None
-        taken = self.parser.try_consume_tokens(list(path))
-        mask = self._mask() if taken == len(path) else None
-        self.taken_in += taken
-        back = min(len(path), self.taken_in)
-        self.taken_in -= back
-        self.parser.rollback(back)
-        return mask
-
-    def advance(self, committed: Tokens) -> None:
-        for token in committed:
-            self.taken_in += self.parser.try_consume_tokens([token]) if token != END else 0
-            self.text += (token,)
-
-
-class GrammarRollsBackByK(Grammar):
-    def matcher(self) -> Matcher:
-        return RollsBackByK(self, self._at_start.deep_copy())
+class GrammarRollsBackByK(grammars.GrammarRollsBackByK):
+    """The judge asks the right one."""
 
     def allowed(self, text: Tokens) -> Allowed | None:
         return WORDS.allowed(text)
@@ -286,11 +205,6 @@ def decided(p: list[Law], draft: Draft, chance: Chance, q: list[Law], forbidden:
     return Verified(len(draft.tokens), chance.picks(p[-1], slot=("emit",)))
 
 
-def masked_like(q: Law, p: Law) -> Law:
-    """q under the mask that p was given."""
-    return norm(np.where(p > 0, q, 0.0))
-
-
 def q_kept(p: list[Law], draft: Draft, chance: Chance) -> Verified:
     """The invalid draft is rejected, and the residual still measured against the q that proposed it."""
     return decided(p, draft, chance, list(draft.laws), lambda i, token: p[i][token] == 0)
@@ -299,16 +213,6 @@ def q_kept(p: list[Law], draft: Draft, chance: Chance) -> Verified:
 def q_zeroed(p: list[Law], draft: Draft, chance: Chance) -> Verified:
     """Lawful: where the draft was invalid its row of q counts for nothing, and the target's own law decides."""
     return decided(p, draft, chance, [row * 0 for row in draft.laws], lambda i, token: p[i][token] == 0)
-
-
-class InvalidDropped(Rounds):
-    """Drafts are cut before the first invalid one, and what is left is verified by the q that did not know the grammar."""
-
-    def verify(self, request: Request, draft: Draft) -> None:
-        masks = self.masks(request, tree_of_round(request, draft))
-        fits = [mask is not None and bool(mask[token]) for mask, token in zip(masks, draft.tokens)]
-        kept = len(fits) if all(fits) else fits.index(False)
-        super().verify(request, Draft.claimed(draft.tokens[:kept], draft.laws[:kept]))
 
 
 LAW_FAULTS: dict[str, tuple[type[Engine], Speculation]] = {

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from conformance.checks.kv import CachedPage, CacheState, cache_finding, draft_cache_finding, prefix_finding, run, schedules
+from conformance.controls.faults.caches import NotRolledBack as KeepsTheStateOfAllDrafts
+from conformance.controls.faults.caches import Reset as ResetInsteadOfRollback
+from conformance.controls.faults.storage import state
 from conformance.engines.own_components import TokenCache
 from conformance.findings import Finding, Verdict
 from specref.kv_cache import (
@@ -24,10 +27,6 @@ from specref.kv_cache import (
 
 SCHEDULES = 15
 Make = Callable[[], RowCache]
-
-
-def state(old: Any, row: Any) -> Any:
-    return np.asarray(0.5 * old + row)
 
 
 CACHES: dict[str, Make] = {
@@ -64,11 +63,6 @@ class OneTooMany(TokenCache):
         super().rollback(length - 1 if length < self.length else length)
 
 
-class ResetInsteadOfRollback(TokenCache):
-    def rollback(self, length: int) -> None:
-        super().rollback(length if length == self.length else 0)
-
-
 class NothingAfterTheWrap(TokenCache):
     """A trim that works before the wrap and does nothing after it."""
 
@@ -77,11 +71,6 @@ class NothingAfterTheWrap(TokenCache):
             super().rollback(length)
         else:
             self.read = self.read[:length]
-
-
-class KeepsTheStateOfAllDrafts(TokenCache):
-    def rollback(self, length: int) -> None:
-        self.read = self.read[:length]
 
 
 class NotGathered(TokenCache):

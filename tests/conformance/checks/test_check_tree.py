@@ -18,12 +18,12 @@ from conformance.checks.tree import (
     width_one_finding,
 )
 from conformance.components import Logits, TreeInputs, VerifiedBatch
+from conformance.controls.faults.trees import LevelsOfTwo as ParentsFromTheLastLevel
+from conformance.controls.faults.trees import PositionsByOrder, unaccepted_leaf
+from conformance.controls.faults.trees import longest as reference
 from conformance.engines.own_components import BatchedChain, BatchedTree
 from conformance.findings import Finding, Verdict
 from conformance.statistics.greedy import Margin
-from specref.chance import SampledChance
-from specref.draft import Draft
-from specref.rules.tree import greedy
 from specref.tree import TokenTree
 
 CASES = 24
@@ -43,18 +43,6 @@ class Builder:
 
     def positions(self, prefix: int, tree: TokenTree) -> Sequence[int]:
         return tree.position_ids(prefix)
-
-
-class PositionsByOrder(Builder):
-    def positions(self, prefix: int, tree: TokenTree) -> Sequence[int]:
-        return range(prefix, prefix + len(tree))
-
-
-class ParentsFromTheLastLevel(Builder):
-    """Depth is counted by levels of equal width, whoever the parent is."""
-
-    def positions(self, prefix: int, tree: TokenTree) -> Sequence[int]:
-        return [prefix + (node + 1) // 2 for node in range(len(tree))]
 
 
 class SiblingsVisible(Builder):
@@ -148,11 +136,6 @@ def greedy_trees(number: int, choose: Any, seed: int = 1) -> list[GreedyTree]:
     return found
 
 
-def reference(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ...], int]:
-    out = greedy(list(logits), Draft.chosen(tree.tokens, tree), SampledChance(0))
-    return out.path, out.next_token
-
-
 def first_child_only(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ...], int]:
     path: tuple[int, ...] = ()
     node = 0
@@ -164,10 +147,6 @@ def first_child_only(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ..
 
 def bonus_of_the_root(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ...], int]:
     return reference(tree, logits)[0], int(logits[0].argmax())
-
-
-def unaccepted_leaf(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ...], int]:
-    return tree.path(len(tree) - 1), int(logits[-1].argmax())
 
 
 def padding_accepted(tree: TokenTree, logits: np.ndarray) -> tuple[tuple[int, ...], int]:

@@ -9,16 +9,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from conformance.controls.faults.batches import PlaceholderSurvives, SettingsOfTheFirstRow
+from conformance.controls.faults.memory import ChunksRestart as ChunkPositionsRestart
+from conformance.controls.faults.memory import PrefixHitTooLong, ReadKeptOverPreemption
+from conformance.controls.faults.reports import BonusCounted
+from conformance.controls.faults.reports import CountedAfterStops as AcceptedCountedAfterStops
+from conformance.controls.faults.reports import EmittedReported as EmittedCountIsReported
+from conformance.controls.faults.reports import EmptyRoundsCounted as RoundsWithoutDraftsCounted
+from conformance.controls.faults.reports import OffByARow as LogProbabilitiesOffByARow
+from conformance.controls.faults.settings import LastTokenCountedTwice, PenaltiesFrozen
+from conformance.controls.faults.stopping import EndKeptInTheCache as TokensAfterTheEndKeptInTheCache
+from conformance.controls.faults.stopping import LastSlotOnly as EndLookedForInTheLastSlotOnly
+from conformance.controls.faults.stopping import NotClamped as NotClampedToMaxTokens
+from conformance.controls.lawful import DraftForgetsEverything, NothingShared, RowsReversed
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
-from specref.engine import Engine, Metrics
+from specref.engine import Engine
 from specref.engine.memory import Memory
 from specref.engine.models import Mask, read_text
-from specref.engine.request import Request, Step
+from specref.engine.request import Request
 from specref.engine.rounds import Rounds
-from specref.engine.scheduler import Scheduler
 from specref.engine.speculation import DraftModel
-from specref.generate import Round
 from specref.models import Tokens
 from specref.processors import SamplingSettings
 from specref.processors.rows import Row
@@ -81,30 +92,6 @@ class PublishedWithRejectedTokens(Rounds):
         super().keep(request, draft, path)
 
 
-class PrefixHitTooLong(Memory):
-    """A prefix hit is counted one token longer than it is: the slot of that token is never filled."""
-
-    def open(self, request: Request) -> None:
-        super().open(request)
-        if 0 < request.read < len(request.committed) - 1:
-            leave_unfilled(request, 1)
-
-
-class ReadKeptOverPreemption(Memory):
-    """The count of what was read survives the loss of the cache, whose new slots stay unfilled."""
-
-    def open(self, request: Request) -> None:
-        super().open(request)
-        if request.output:
-            leave_unfilled(request, len(request.committed) - 1 - request.read)
-
-
-def leave_unfilled(request: Request, count: int) -> None:
-    cache = request.entries
-    cache.append(np.zeros((count, *cache.entry_shape), cache.dtype))
-    request.read += count
-
-
 class PagesLeaked(Memory):
     """The pages of a request that ends in the middle of a page are not given back."""
 
@@ -112,16 +99,6 @@ class PagesLeaked(Memory):
         if request.cache is not None and request.cache.length % self.pool.page_size:
             request.cache = None
         super().close(request)
-
-
-class ChunkPositionsRestart(Rounds):
-    """Each chunk of a prompt is read as if it were the first."""
-
-    def prefill(self, request: Request, chunk: int) -> None:
-        new = request.committed[:-1][request.read : request.read + chunk]
-        request.entries.append(read_text(self.model, request.entries.visible()[:0], new).entries)
-        request.read += len(new)
-        self.memory.publish(request)
 
 
 # The draft's cache.
@@ -197,57 +174,10 @@ class DraftLawsInOldOrder(Engine):
         super().verify_rows(rows, drafts)
 
 
-class SettingsOfTheFirstRow(Engine):
-    def verify_rows(self, rows: list[Request], drafts: dict[int, Draft]) -> None:
-        own = [request.processors for request in rows]
-        for request in rows:
-            request.processors = own[0]
-        super().verify_rows(rows, drafts)
-        for request, processors in zip(rows, own):
-            request.processors = processors
-
-
-class PlaceholderSurvives(Rounds):
-    """The drafts of a round that was given up are still counted by the penalties of the next one."""
-
-    def __init__(self, *parts: object) -> None:
-        super().__init__(*parts)  # type: ignore[arg-type]
-        self.placeholders: dict[int, Tokens] = {}
-
-    def draft(self, request: Request) -> Draft:
-        draft = super().draft(request)
-        self.last = draft.tokens
-        return draft
-
-    def abandon(self, request: Request) -> None:
-        super().abandon(request)
-        self.placeholders[request.number] = self.last
-
-    def history(self, request: Request, drafted: Tokens) -> Tokens:
-        return request.output + self.placeholders.get(request.number, ()) + drafted
-
-
 # Settings.
 
 
-class PenaltiesFrozen(Rounds):
-    """Penalties count what was committed when the round began."""
-
-    def history(self, request: Request, drafted: Tokens) -> Tokens:
-        return request.output
-
-
-class LastTokenCountedTwice(Rounds):
-    def history(self, request: Request, drafted: Tokens) -> Tokens:
-        return request.output + request.output[-1:] + drafted
-
-
 # Stops.
-
-
-class EndLookedForInTheLastSlotOnly(Rounds):
-    def emit(self, request: Request, tokens: Tokens) -> Tokens:
-        return tokens[: request.stops.room(request.output)]
 
 
 class FirstEosIdOnly(Rounds):
@@ -257,83 +187,10 @@ class FirstEosIdOnly(Rounds):
         return tokens[: len(kept) + 1] if stops.eos and kept[-1] in stops.eos and kept[-1] not in first else kept
 
 
-class NotClampedToMaxTokens(Rounds):
-    """A round is emitted whole unless EOS or a stop sequence cuts it, and drafts as deep as ever."""
-
-    def room(self, request: Request) -> int:
-        return request.speculation.k
-
-    def emit(self, request: Request, tokens: Tokens) -> Tokens:
-        for length in range(1, len(tokens)):
-            if request.stops.reason(request.output + tokens[:length]) in ("eos", "stop_sequence"):
-                return tokens[:length]
-        return tokens
-
-
-class TokensAfterTheEndKeptInTheCache(Rounds):
-    """The output is cut, the cache is not."""
-
-    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
-        if draft.tree is None and request.stops.finished(request.output):
-            request.entries.rollback(min(request.read + 1, request.entries.length))
-        else:
-            super().keep(request, draft, path)
-
-
 # Reports.
 
 
-class BonusCounted(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(done)
-        self.accepted += 1
-
-
-class AcceptedCountedAfterStops(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(Round(done.start, done.drafted, min(done.accepted, len(done.emitted) - 1), done.emitted, done.rule))
-
-
-class RoundsWithoutDraftsCounted(Metrics):
-    def add(self, done: Round) -> None:
-        super().add(done)
-        self.drafts += not done.drafted
-
-
-class LogProbabilitiesOffByARow(Rounds):
-    def report(self, request: Request, step: Step, scores: Sequence[Row]) -> None:
-        super().report(request, step, [*scores[1:], scores[-1]])
-
-
-class EmittedCountIsReported(Rounds):
-    """A round reports the emitted tokens as accepted, the target's own among them."""
-
-    def report(self, request: Request, step: Step, scores: Sequence[Row]) -> None:
-        done = step.round
-        reported = Round(done.start, done.drafted, min(len(done.emitted), len(done.drafted)), done.emitted, done.rule)
-        super().report(request, Step(reported, step.p, step.draft), scores)
-
-
 # Lawful variations.
-
-
-class RowsReversed(Scheduler):
-    def rows(self) -> list[Request]:
-        return super().rows()[::-1]
-
-
-class NothingShared(Memory):
-    """No prefix cache."""
-
-    def publish(self, request: Request) -> None:
-        pass
-
-
-class DraftForgetsEverything(DraftModel):
-    """The draft model reads the whole text again in every round."""
-
-    def settle(self, committed: Tokens) -> None:
-        self.forget()
 
 
 class OneTokenPerPass(Rounds):

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from conformance.controls.stages.served import fresh
 from specref.chance import SampledChance
-from specref.engine import CachedModel, Engine, RequestState
+from specref.engine import Engine, RequestState
 from specref.engine.grammar import MatcherState
-from specref.engine.models import no_entries, read_text
 from specref.generate import Round
 from specref.kv_cache.base import Rows
 from specref.kv_cache.pages import page_names
@@ -31,11 +31,6 @@ class Broken(AssertionError):
 def expect(what: str, found: Any, expected: Any) -> None:
     if found != expected:
         raise Broken(f"{what}: found {found}, expected {expected}")
-
-
-def fresh(model: CachedModel, tokens: Tokens) -> Rows:
-    """The entries that reading these tokens from the start leaves."""
-    return read_text(model, no_entries(model), tokens).entries if tokens else no_entries(model)
 
 
 def check(state: RequestState, since: int) -> None:

@@ -11,6 +11,14 @@ from typing import Any
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from conformance.controls.faults.pages import EvictedStillFound as EvictedPagesStillFound
+from conformance.controls.faults.pages import PublishedOverwritten as PublishedPagesOverwritten
+from conformance.controls.faults.pages import SharedOverwritten as SharedPagesOverwritten
+from conformance.controls.faults.storage import FreedBeforeMoved, UnderAllocated
+from conformance.controls.faults.storage import NothingAfterTheWrap as RingIgnoresAfterWrap
+from conformance.controls.faults.storage import NotRestored as RingNotRestored
+from conformance.controls.faults.storage import RestoredOldestFirst as RingRestoredOldestFirst
+from conformance.controls.faults.storage import SlicedFlat as RingSlicedFlat
 from specref.kv_cache import (
     ContiguousCache,
     KVCache,
@@ -28,7 +36,6 @@ from .machines import DraftModel, OneSequence, SharedPages
 from .storage_faults import (
     ChainOrder,
     ContiguousSlots,
-    FreedBeforeMoved,
     FrozenPositions,
     MaskByLength,
     NotGathered,
@@ -39,16 +46,11 @@ from .storage_faults import (
     OverlapInStatic,
     PagesNeverFreed,
     ResetInstead,
-    RingIgnoresAfterWrap,
-    RingNotRestored,
-    RingRestoredOldestFirst,
-    RingSlicedFlat,
     RollbackIgnored,
     RootForgotten,
     SnapshotNotRenumbered,
     SnapshotOffByOne,
     TwoTooFew,
-    UnderAllocated,
 )
 
 Machine = type[RuleBasedStateMachine]
@@ -67,26 +69,6 @@ class RowsOfDraftsHashed(PagedCache):
         super().append(rows, parents)
         if parents is None:
             self.publish([int(row[0]) for row in self.visible()])
-
-
-class PublishedPagesOverwritten(PagePool):
-    def must_copy(self, page: int) -> bool:
-        return self.users[page] > 1
-
-
-class SharedPagesOverwritten(PagePool):
-    def must_copy(self, page: int) -> bool:
-        return page in self._name_of
-
-
-class EvictedPagesStillFound(PagePool):
-    """A page is handed to a new user, and still served to whoever asks for what it held."""
-
-    def take(self) -> int:
-        names = dict(self._page_named)
-        page = super().take()
-        self._page_named.update(names)
-        return page
 
 
 class PublishedBeforeTheRollback(SharedPages):

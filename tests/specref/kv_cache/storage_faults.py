@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specref.kv_cache import ContiguousCache, PagedCache, RecurrentCache, RingCache, RowCache, StaticCache
+from specref.kv_cache import ContiguousCache, PagedCache, RecurrentCache, RowCache, StaticCache
 from specref.kv_cache.base import Rows, causal_mask
 
 # Faults of the count: the storage is right, the length handed to it is not.
@@ -114,36 +114,6 @@ class FrozenPositions(StaticCache):
         self.buffer[start : start + len(rows)] = rows
 
 
-class RingNotRestored(RingCache):
-    """The length goes back, what was overwritten does not."""
-
-    def _drop(self, length: int) -> None:
-        for _ in range(length, self.length):
-            self._overwritten.pop()
-
-
-class RingIgnoresAfterWrap(RingCache):
-    """Right until the ring has wrapped; then nothing is trimmed and nobody notices."""
-
-    def _drop(self, length: int) -> None:
-        if self.length <= self.window:
-            super()._drop(length)
-
-
-class RingRestoredOldestFirst(RingCache):
-    """Wrong only where one slot was overwritten twice in a round: drafts longer than the window."""
-
-    def _drop(self, length: int) -> None:
-        undone = [self._overwritten.pop() for _ in range(length, self.length)][::-1]
-        for position, row in zip(range(length, self.length), undone):
-            self.slots[position % self.window] = row
-
-
-class RingSlicedFlat(RingCache):
-    def visible(self) -> Rows:
-        return self.slots[: self.length].copy()
-
-
 class SnapshotOffByOne(RecurrentCache):
     """The state of one position earlier, after any rejection."""
 
@@ -168,18 +138,6 @@ class SnapshotNotRenumbered(RecurrentCache):
         self._rolled = 0
 
 
-class FreedBeforeMoved(PagedCache):
-    """Pages past the new end go back, and another sequence may write into them, before the rows are taken out."""
-
-    def _keep(self, nodes: tuple[int, ...]) -> None:
-        places = [divmod(self.length + node, self.pool.page_size) for node in nodes]
-        old = [(self.table[page], slot) for page, slot in places]
-        for page in self.table[self._pages_for(self.length + len(nodes)) :]:
-            self.pool.storage[page] = -7  # the other sequence
-        self._drop(self.length + len(nodes))
-        self._store(np.array([self.pool.storage[page, slot] for page, slot in old]))
-
-
 class ContiguousSlots(PagedCache):
     """A sequence's pages are taken to follow its first one."""
 
@@ -187,19 +145,6 @@ class ContiguousSlots(PagedCache):
         page, slot = np.divmod(positions, self.pool.page_size)
         first = self.table[0] if self.table else 0
         return np.asarray(self.pool.storage[(first + page) % len(self.pool.storage), slot])
-
-
-class UnderAllocated(PagedCache):
-    """Pages for one new token; the rows that find no page go to the last one."""
-
-    def _write(self, rows: Rows) -> None:
-        for row in rows[:1]:
-            super()._write(row[None])
-        for position, row in enumerate(rows[1:], start=self.length + 1):
-            page, slot = divmod(position, self.pool.page_size)
-            self.pool.storage[self.table[min(page, len(self.table) - 1)], slot] = row
-        while len(self.table) < self._pages_for(self.length + len(rows)):
-            self.table.append(self.pool.take())
 
 
 class PagesNeverFreed(PagedCache):
