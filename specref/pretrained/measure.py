@@ -19,13 +19,22 @@ from specref.pretrained import held_out, names, path
 
 
 def load(folder: Path) -> PreTrainedModel:
-    """One model of a family, ready to evaluate, in float32."""
+    """One model of a family, ready to evaluate, in float32.
+
+    >>> load(path("draft")).config.vocab_size
+    114
+    """
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     return model.eval()
 
 
 def documents_as_tokens(documents: list[str], tokenizer: PreTrainedTokenizerFast, longest: int = 256) -> Tensor:
-    """<bos> text <eos> of each document, cut after `longest` tokens and padded on the right: [documents, longest]."""
+    """<bos> text <eos> of each document, cut after `longest` tokens and padded on the right: [documents, longest].
+
+    >>> tokenizer = AutoTokenizer.from_pretrained(path("target"))
+    >>> documents_as_tokens(["ab"], tokenizer, longest=6).tolist() == [[1, *tokenizer.encode("ab"), 2, 0, 0]]
+    True
+    """
     pad = tokenizer.pad_token_id
     rows = [[tokenizer.bos_token_id, *tokenizer.encode(text), tokenizer.eos_token_id][:longest] for text in documents]
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
@@ -35,6 +44,9 @@ def target_writes(target: PreTrainedModel, tokens: Tensor, seed: int, prompt: in
     """What the target samples at temperature 1 after the first `prompt` tokens of each row: [rows, prompt + new].
 
     Rows that end early are padded; rows whose document is shorter than the prompt are left out.
+
+    >>> target_writes(load(path("draft")), torch.full((2, 5), 40), seed=0, prompt=3, new=4).shape[0]
+    2
     """
     pad = target.config.pad_token_id
     prompts = tokens[(tokens[:, :prompt] != pad).all(dim=1)][:, :prompt]
@@ -47,13 +59,23 @@ def target_writes(target: PreTrainedModel, tokens: Tensor, seed: int, prompt: in
 
 @torch.no_grad()
 def next_laws(model: PreTrainedModel, tokens: Tensor) -> Tensor:
-    """The law of every token given those before it in its row: [rows, length - 1, V], float64."""
+    """The law of every token given those before it in its row: [rows, length - 1, V], float64.
+
+    >>> laws = next_laws(load(path("draft")), torch.tensor([[1, 40, 41]]))
+    >>> laws.shape, laws.sum(-1).round(decimals=6).tolist()
+    (torch.Size([1, 2, 114]), [[1.0, 1.0]])
+    """
     laws: Tensor = model(input_ids=tokens[:, :-1]).logits.double().softmax(-1)
     return laws
 
 
 def entropy_and_cross_entropy(model: PreTrainedModel, tokens: Tensor) -> tuple[float, float]:
-    """Nats per token: the mean entropy of the model's own laws in these contexts, and its loss on what really follows."""
+    """Nats per token: the mean entropy of the model's own laws in these contexts, and its loss on what really follows.
+
+    >>> entropy, loss = entropy_and_cross_entropy(load(path("draft")), torch.tensor([[1, 40, 41]]))
+    >>> 0 < entropy < 4.8 and loss > 0                              # ln 114 = 4.74
+    True
+    """
     laws, following = next_laws(model, tokens), tokens[:, 1:]
     real = following != model.config.pad_token_id
     entropy = -torch.xlogy(laws, laws).sum(-1)
@@ -66,6 +88,10 @@ def acceptance(target: PreTrainedModel, draft: PreTrainedModel, written: Tensor,
 
     This is the probability that one token of the draft is accepted there
     (Leviathan et al. 2023, arXiv:2211.17192, section 3.2).
+
+    >>> model = load(path("draft"))
+    >>> acceptance(model, model, torch.tensor([[1, 40, 41, 42]]), prompt=2).round(decimals=6).tolist()      # p = q
+    [1.0, 1.0]
     """
     shared = torch.minimum(next_laws(target, written), next_laws(draft, written)).sum(-1)
     real = written[:, 1:] != target.config.pad_token_id

@@ -43,6 +43,11 @@ def medusa_acceptance(target: PreTrainedModel, heads: MedusaHeads, written: Tens
     """`[heads]`: the mean of sum_v min(p(v), q(v)), q being head i's law of the token i places after the next one.
 
     written `[rows, length]`: what the target wrote after `prompt` tokens; p is its law given all before.
+
+    >>> target = load(path("target"))
+    >>> shares = medusa_acceptance(target, untrained_medusa(target), torch.tensor([list(range(40, 60))]))
+    >>> len(shares), all(0 <= share <= 1 for share in shares)
+    (4, True)
     """
     read = Read(target, written)
     laws = heads(read.states[-1]).double().softmax(-1)
@@ -56,6 +61,11 @@ def eagle_acceptance(
     """`[steps]`: the mean of sum_v min(p(v), q(v)) in the j-th step of drafting, all drafts before it being what was written.
 
     written `[rows, length]`: what the target wrote after `prompt` tokens.
+
+    >>> target = load(path("target"))
+    >>> shares = eagle_acceptance(target, untrained_eagle(target), torch.tensor([list(range(40, 66))]), steps=2)
+    >>> len(shares), all(0 <= share <= 1 for share in shares)
+    (2, True)
     """
     read = Read(target, written)
     guesses = net.unrolled(read.features(net.feature_layers), written, steps)
@@ -75,7 +85,15 @@ def _mean_overlap(read: Read, q: Tensor, first: int, prompt: int) -> float:
 
 
 def tokens_per_round(generations: Iterable[Generation]) -> float:
-    """How many tokens a round emitted, on average over all rounds but the last of each generation, which `Stops` cuts."""
+    """How many tokens a round emitted, on average over all rounds but the last of each generation, which `Stops` cuts.
+
+    >>> from specref.models import TableModel
+    >>> from specref.generate import ModelDrafter
+    >>> table = TableModel(4, "t")
+    >>> out = generate(table, ModelDrafter(table), ratio, (1,), k=2, stops=Stops(9), chance=SampledChance(0))
+    >>> tokens_per_round([out])                          # the target drafts for itself: k + 1 tokens a round
+    3.0
+    """
     emitted = [len(done.emitted) for out in generations for done in out.rounds[:-1]]
     return sum(emitted) / len(emitted)
 
@@ -83,7 +101,13 @@ def tokens_per_round(generations: Iterable[Generation]) -> float:
 def generations(
     target: TreeTarget, drafter: Drafter, rule: Rule, prompts: list[Tokens], depth: int = DEPTH, tokens: int = 64
 ) -> list[Generation]:
-    """One generation of `tokens` tokens per prompt; a drafter of chains or of trees, told apart by the rule's module."""
+    """One generation of `tokens` tokens per prompt; a drafter of chains or of trees, told apart by the rule's module.
+
+    >>> target = TreeTarget(load(path("target")))
+    >>> heads = MedusaHeads.load(path("medusa"))
+    >>> [len(out.tokens) for out in generations(target, MedusaDrafter(heads, target), one_hot_ratio, [(1, 40)], tokens=3)]
+    [3]
+    """
     run = partial(generate_with_trees, depth=depth) if _takes_trees(rule) else partial(generate, k=depth)
     return [
         run(target, drafter, rule, prompt, stops=Stops(tokens), chance=SampledChance(i)) for i, prompt in enumerate(prompts)

@@ -66,6 +66,10 @@ def documents(shortest: int = 100) -> list[str]:
     """The text as short documents: whole paragraphs, joined until they hold `shortest` characters (headings are short).
 
     A paragraph that occurs in several topics is kept once, so that held-out documents are really unseen.
+
+    >>> short = documents()
+    >>> min(map(len, short[:50])) > 0, len(set(short)) == len(short)
+    (True, True)
     """
     from pydoc_data.topics import topics
 
@@ -87,7 +91,11 @@ def documents(shortest: int = 100) -> list[str]:
 
 
 def split(texts: list[str], every: int = 20) -> tuple[list[str], list[str]]:
-    """(training documents, held-out documents): every 20th document is held out."""
+    """(training documents, held-out documents): every 20th document is held out.
+
+    >>> split(["a", "b", "c", "d"], every=2)
+    (['b', 'd'], ['a', 'c'])
+    """
     return [t for i, t in enumerate(texts) if i % every], texts[::every]
 
 
@@ -95,6 +103,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     """One token per byte and no merges. It adds no special tokens by itself, so decode(encode(text)) == text.
 
     A byte outside `BYTES` becomes <unk>; ASCII text without control characters never does.
+
+    >>> tokenizer = build_tokenizer()
+    >>> len(tokenizer), tokenizer.decode(tokenizer.encode("a = [1]\\n"))
+    (114, 'a = [1]\\n')
     """
     spelled = _spelling_of_bytes()
     vocabulary = {token: i for i, token in enumerate((*SPECIALS, *(spelled[b] for b in BYTES)))}
@@ -120,7 +132,12 @@ def _spelling_of_bytes() -> dict[int, str]:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
-    """<bos> text <eos>. Raises ValueError for a byte that the vocabulary lacks."""
+    """<bos> text <eos>. Raises ValueError for a byte that the vocabulary lacks.
+
+    >>> tokenizer = build_tokenizer()
+    >>> encode(tokenizer, "ab") == [BOS, *tokenizer.encode("ab"), EOS]
+    True
+    """
     ids: list[int] = tokenizer.encode(text)
     if UNK in ids:
         raise ValueError(f"this text has a byte outside the vocabulary, {text[:60]!r}...: add the byte to BYTES")
@@ -134,6 +151,9 @@ def windows(encoded: list[list[int]], steps: int, rng: np.random.Generator) -> I
     """`steps` batches [ROWS, WINDOW + 1], cut from the documents laid end to end in a fresh random order each time.
 
     Half of the rows start at a document's <bos>, as prompts do; the other half start anywhere.
+
+    >>> [batch.shape for batch in windows([[BOS, 7, 8, EOS], [BOS, 9, EOS]], steps=1, rng=np.random.default_rng(0))]
+    [torch.Size([16, 257])]
     """
     pieces = [np.array(ids) for ids in encoded]
     for _ in range(steps):
@@ -145,7 +165,11 @@ def windows(encoded: list[list[int]], steps: int, rng: np.random.Generator) -> I
 
 
 def fit(model: LlamaForCausalLM, encoded: list[list[int]], steps: int, peak: float, label: str) -> LlamaForCausalLM:
-    """Train in place with AdamW: the learning rate rises to `peak` over 50 steps, then falls to zero along a cosine."""
+    """Train in place with AdamW: the learning rate rises to `peak` over 50 steps, then falls to zero along a cosine.
+
+    >>> fit(untrained(DRAFT_SHAPE), [[BOS, 7, 8, EOS]], steps=1, peak=1e-3, label="one step").training
+    False
+    """
     rng = np.random.default_rng(SEED)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.1)
     began, recent = time.monotonic(), math.nan
@@ -169,7 +193,11 @@ def fit(model: LlamaForCausalLM, encoded: list[list[int]], steps: int, peak: flo
 
 
 def untrained(shape: dict[str, int]) -> LlamaForCausalLM:
-    """A Llama of the given shape with random weights; the seed fixes them."""
+    """A Llama of the given shape with random weights; the seed fixes them.
+
+    >>> untrained(DRAFT_SHAPE).config.vocab_size
+    114
+    """
     torch.manual_seed(SEED)
     vocabulary_size = len(SPECIALS) + len(BYTES)
     return LlamaForCausalLM(
@@ -185,13 +213,21 @@ def untrained(shape: dict[str, int]) -> LlamaForCausalLM:
 
 
 def shuffled_inside(encoded: list[list[int]]) -> list[list[int]]:
-    """Each document with its bytes in random order between <bos> and <eos>."""
+    """Each document with its bytes in random order between <bos> and <eos>.
+
+    >>> [sorted(one) == sorted([BOS, 7, 8, 9, EOS]) for one in shuffled_inside([[BOS, 7, 8, 9, EOS]])]
+    [True]
+    """
     rng = np.random.default_rng(SEED)
     return [[BOS, *(int(i) for i in rng.permutation(ids[1:-1])), EOS] for ids in encoded]
 
 
 def train(name: str, encoded: list[list[int]], scale: float = 1.0) -> LlamaForCausalLM:
-    """Make one model of the family. `scale` multiplies the number of steps."""
+    """Make one model of the family. `scale` multiplies the number of steps.
+
+    >>> train("draft", [[BOS, 7, 8, EOS]], scale=0.0025).config.num_hidden_layers      # one step
+    1
+    """
     if name == "poor_draft":
         return fit(untrained(DRAFT_SHAPE), shuffled_inside(encoded), round(100 * scale), 1e-3, name)
     shape = TARGET_SHAPE if name == "target" else DRAFT_SHAPE
@@ -199,7 +235,14 @@ def train(name: str, encoded: list[list[int]], scale: float = 1.0) -> LlamaForCa
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the folder that `from_pretrained` reads; the weights go to one safetensors file."""
+    """Write the folder that `from_pretrained` reads; the weights go to one safetensors file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(untrained(DRAFT_SHAPE), build_tokenizer(), Path(folder))
+    ...     (Path(folder) / "model.safetensors").exists()
+    True
+    """
     model.generation_config = GenerationConfig(bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

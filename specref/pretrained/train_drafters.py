@@ -50,7 +50,15 @@ Loss = Callable[[Read], Tensor]
 
 
 def fit(net: nn.Module, loss_of: Loss, target: PreTrainedModel, encoded: list[list[int]], label: str, scale: float) -> None:
-    """Train in place with AdamW: the learning rate rises to its peak over 50 steps, then falls to zero along a cosine."""
+    """Train in place with AdamW: the learning rate rises to its peak over 50 steps, then falls to zero along a cosine.
+
+    >>> target = load(path("target")).requires_grad_(False)
+    >>> heads = untrained_medusa(target)
+    >>> loss = lambda read: heads.losses(read.states[-1], read.tokens).sum()
+    >>> fit(heads, loss, target, [[1, 40, 41, 2]], "medusa", scale=1 / 300)          # one step
+    >>> heads.training
+    False
+    """
     rng = np.random.default_rng(SEED)
     steps, length = TRAINING[label]
     steps = round(steps * scale)
@@ -72,25 +80,42 @@ def fit(net: nn.Module, loss_of: Loss, target: PreTrainedModel, encoded: list[li
 
 
 def untrained_medusa(target: PreTrainedModel) -> MedusaHeads:
-    """Heads that start as copies of the target's LM head."""
+    """Heads that start as copies of the target's LM head.
+
+    >>> len(untrained_medusa(load(path("target")))(torch.zeros(1, 3, 128)))
+    4
+    """
     return MedusaHeads.on(target, HEADS)
 
 
 def one_layer(target: PreTrainedModel) -> LlamaConfig:
-    """The shape of a draft net: one of the target's layers."""
+    """The shape of a draft net: one of the target's layers.
+
+    >>> one_layer(load(path("target"))).num_hidden_layers
+    1
+    """
     config: LlamaConfig = copy.deepcopy(target.config)
     config.num_hidden_layers = 1
     return config
 
 
 def untrained_eagle(target: PreTrainedModel) -> eagle.EagleNet:
-    """An EAGLE-1 net with random weights; the seed fixes them."""
+    """An EAGLE-1 net with random weights; the seed fixes them.
+
+    >>> untrained_eagle(load(path("target"))).feature_layers
+    (4,)
+    """
     torch.manual_seed(SEED)
     return eagle.EagleNet(target, one_layer(target))
 
 
 def untrained_eagle3(target: PreTrainedModel, encoded: list[list[int]]) -> eagle.Eagle3Net:
-    """An EAGLE-3 net with random weights over the most frequent tokens; the seed fixes them."""
+    """An EAGLE-3 net with random weights over the most frequent tokens; the seed fixes them.
+
+    >>> net = untrained_eagle3(load(path("target")), [list(range(114))])
+    >>> len(net.d2t)
+    96
+    """
     torch.manual_seed(SEED)
     counts = Counter(token for ids in encoded for token in ids)
     frequent = sorted(token for token, _ in counts.most_common(DRAFT_VOCABULARY))
@@ -98,7 +123,15 @@ def untrained_eagle3(target: PreTrainedModel, encoded: list[list[int]]) -> eagle
 
 
 def train(name: str, target: PreTrainedModel, encoded: list[list[int]], out: Path, scale: float = 1.0) -> None:
-    """Make one drafter and write it to `out / name`. `scale` multiplies the number of steps."""
+    """Make one drafter and write it to `out / name`. `scale` multiplies the number of steps.
+
+    >>> import tempfile
+    >>> target = load(path("target")).requires_grad_(False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     train("medusa", target, [[1, 40, 41, 2]], Path(folder), scale=1 / 300)
+    ...     (Path(folder) / "medusa").is_dir()
+    True
+    """
     whole = (target.config.num_hidden_layers,)
     if name == "medusa":
         heads = untrained_medusa(target)
