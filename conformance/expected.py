@@ -1,4 +1,4 @@
-"""Known violations of a pinned engine, kept in a file with their reasons, so that a run fails only for what is new.
+"""Known violations (and errors) of a pinned engine, kept in a file with their reasons: a run fails only for what is new.
 
     [[violation]]
     engine = "some-engine"
@@ -6,8 +6,11 @@
     requirement = "LAW-1"
     mode = "draft model"
     reason = "temperature does not reach verification, upstream issue 123"
-    n = 2000            # samples at which it is seen with probability 99.9%
+    n = 2000              # samples at which it is seen with probability 99.9%
+    verdict = "error"     # optional: what is known is a crash; without it, a violation
     expires = 2027-01-31  # optional: after this day it excuses nothing
+
+A star in `requirement` or `mode` stands for any text: such an entry excuses all that it fits, and is seen once one of them is.
 
 A violation that is listed does not fail the run, until its entry expires. One that is listed and not seen, by a run of n
 samples or more, does: the engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it
@@ -16,6 +19,7 @@ is "not tested at this level".
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +27,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from conformance.findings import EngineReport, Finding, Verdict
+from conformance.levels import LEVELS
 from conformance.problems import UsageProblem
+from conformance.requirements import BY_ID
 
 FIELDS = {"engine": str, "version": str, "requirement": str, "mode": str, "reason": str, "n": int}
+VERDICTS = (Verdict.VIOLATES, Verdict.ERROR)
+"""What can be known of an engine."""
+COMPONENT = "component: "
+"""How the modes of what is audited alone begin."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +48,22 @@ class Expected:
     mode: str
     reason: str
     n: int
+    verdict: Verdict = Verdict.VIOLATES
     expires: date | None = None
 
-    def is_about(self, report: EngineReport, finding: Finding) -> bool:
-        """Whether this violation is the one of `finding`."""
-        mine = (self.engine, self.version, self.requirement, self.mode)
-        return mine == (report.engine, report.version, finding.requirement, finding.mode)
+    def is_about(self, finding: Finding) -> bool:
+        """Whether a finding of its engine is about the same requirement in the same mode.
+
+        >>> known = Expected("e", "1", "LAW-*", "fast*", "leaks", n=9)
+        >>> [known.is_about(Finding("LAW-2", mode, Verdict.VIOLATES, "")) for mode in ("fast [top-k 5]", "off")]
+        [True, False]
+        """
+        return fits(self.requirement, finding.requirement) and fits(self.mode, finding.mode)
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether `text` is `pattern`, in which a star stands for any text."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
 def read_expected(path: Path) -> list[Expected]:
@@ -59,61 +79,88 @@ def read_expected(path: Path) -> list[Expected]:
 
 
 def _expected(path: Path, number: int, entry: object) -> Expected:
+    where = f"violation {number} in {path}"
     if not isinstance(entry, dict):
-        raise UsageProblem(f"violation {number} in {path} is {entry!r}; write it as a [[violation]] table")
+        raise UsageProblem(f"{where} is {entry!r}; write it as a [[violation]] table")
     for name, kind in FIELDS.items():
         if type(entry.get(name)) is not kind:
             what = "a whole number" if kind is int else "a text"
-            raise UsageProblem(f"violation {number} in {path}: {name} must be {what}, got {entry.get(name)!r}")
+            raise UsageProblem(f"{where}: {name} must be {what}, got {entry.get(name)!r}")
     if "expires" in entry and type(entry["expires"]) is not date:
-        raise UsageProblem(f"violation {number} in {path}: expires must be a date, as 2027-01-31, got {entry['expires']!r}")
-    known = (*FIELDS, "expires")
+        raise UsageProblem(f"{where}: expires must be a date, as 2027-01-31, got {entry['expires']!r}")
+    known = (*FIELDS, "verdict", "expires")
     unknown = set(entry) - set(known)
     if unknown:
-        raise UsageProblem(
-            f"violation {number} in {path}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(known)}"
-        )
+        raise UsageProblem(f"{where}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(known)}")
     if entry["n"] < 1:
-        raise UsageProblem(f"violation {number} in {path}: n must be 1 or more, got {entry['n']}")
-    return Expected(**entry)
+        raise UsageProblem(f"{where}: n must be 1 or more, got {entry['n']}")
+    if entry.get("verdict", VERDICTS[0]) not in VERDICTS:
+        raise UsageProblem(f"{where}: verdict must be one of {', '.join(VERDICTS)}, got {entry['verdict']!r}")
+    if not any(fits(entry["requirement"], one) for one in BY_ID):
+        raise UsageProblem(f"{where}: the catalogue has no requirement {entry['requirement']!r}")
+    return Expected(**{**entry, "verdict": Verdict(entry.get("verdict", VERDICTS[0]))})
 
 
 def mark_expected(reports: Sequence[EngineReport], known: Sequence[Expected]) -> list[EngineReport]:
-    """The reports with each finding marked that a known violation is about, and a note for each that is about none."""
-    return [
-        replace(
-            report,
-            findings=tuple(_marked(report, finding, known) for finding in report.findings),
-            notes=(*report.notes, *_about_nothing(report, known)),
-        )
-        for report in reports
-    ]
+    """The reports with each finding marked that a known violation is about, and a note for each that is about no mode."""
+    return [_with_known(report, [one for one in known if _of(one, report)]) for report in reports]
 
 
-def _about_nothing(report: EngineReport, known: Sequence[Expected]) -> list[str]:
-    of_engine = [one for one in known if (one.engine, one.version) == (report.engine, report.version)]
-    return [
-        f"A known violation is about {one.requirement} in mode {one.mode!r}, which this audit does not have: correct its entry."
-        for one in of_engine
-        if not any(one.is_about(report, finding) for finding in report.findings)
-    ]
+def _of(one: Expected, report: EngineReport) -> bool:
+    return (one.engine, one.version) == (report.engine, report.version)
 
 
-def _marked(report: EngineReport, finding: Finding, known: Sequence[Expected]) -> Finding:
+def _with_known(report: EngineReport, known: Sequence[Expected]) -> EngineReport:
+    findings = list(report.findings)
     for one in known:
-        if one.is_about(report, finding):
-            if finding.verdict is Verdict.VIOLATES and one.expires is not None and _today() > one.expires:
-                said = (
-                    f"known ({one.reason}), but its entry expired on {one.expires}: mend the engine, or look again and renew it"
-                )
-                return replace(finding, summary=f"{said}. {finding.summary}")
-            if finding.verdict is Verdict.VIOLATES:
-                return replace(finding, expected=one.reason)
-            if finding.n < one.n:
-                return replace(finding, expected=f"not tested at this level (needs {one.n:,}): {one.reason}")
-            summary = f"a known violation was not seen in {finding.n:,} samples ({one.reason}); is it mended? {finding.summary}"
-            return replace(finding, unseen=True, summary=summary)
-    return finding
+        mine = [place for place, finding in enumerate(findings) if one.is_about(finding)]
+        seen = [place for place in mine if findings[place].verdict is one.verdict]
+        for place in seen:
+            findings[place] = findings[place] if findings[place].expected else _excused(findings[place], one)
+        if not seen and mine:
+            most = max(mine, key=lambda place: findings[place].n)
+            findings[most] = _not_seen(findings[most], one)
+    about = "is about {0.requirement} in mode {0.mode!r}, which this engine does not have: correct its entry."
+    notes = [f"A known {_what(one)} {about.format(one)}" for one in known if _names_no_mode(one, report)]
+    return replace(report, findings=tuple(findings), notes=(*report.notes, *notes))
+
+
+def _what(one: Expected) -> str:
+    return "error" if one.verdict is Verdict.ERROR else "violation"
+
+
+def _excused(finding: Finding, one: Expected) -> Finding:
+    if one.expires is not None and _today() > one.expires:
+        said = f"known ({one.reason}), but its entry expired on {one.expires}: mend the engine, or look again and renew it"
+        return replace(finding, summary=f"{said}. {finding.summary}")
+    return replace(finding, expected=one.reason)
+
+
+def _not_seen(finding: Finding, one: Expected) -> Finding:
+    """The finding with the largest n, of those that a known violation could have shown in."""
+    if finding.verdict in VERDICTS:  # it is something else that was found there, and it stands
+        return finding
+    if finding.n < one.n:
+        return replace(finding, expected=f"not tested at this level (needs {one.n:,}): {one.reason}")
+    said = f"a known {_what(one)} was not seen in {finding.n:,} samples ({one.reason}); is it mended?"
+    return replace(finding, unseen=True, summary=f"{said} {finding.summary}")
+
+
+def _names_no_mode(one: Expected, report: EngineReport) -> bool:
+    """Whether an audit would have met the mode that an entry names, and does not know it. Samples that were gathered elsewhere
+    have the modes that they have; components are met where any component was; a level may leave a mode's requirements out, and
+    its settings (in brackets) too.
+    """
+    if report.level not in LEVELS:
+        return False
+    modes = [finding.mode for finding in report.findings]
+    alone = one.mode.startswith(COMPONENT)
+    modes = [mode for mode in modes if mode.startswith(COMPONENT) == alone]
+    return bool(modes) and not any(fits(_plain(one.mode), _plain(mode)) or fits(one.mode, mode) for mode in modes)
+
+
+def _plain(mode: str) -> str:
+    return mode.partition(" [")[0]
 
 
 def _today() -> date:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from conformance.pictures import Contribution, Picture
+
 SCHEMA = 1
 """Version of the JSON form of an audit report."""
 
@@ -66,7 +68,8 @@ class Finding:
     n: how much was judged, in `unit`. summary: one sentence for a person. detects: the smallest fault that would have been
     caught. violations: the first few places where a deterministic check failed. reproduction: the smallest way to see it again.
     not_speculation: the same is seen with speculation off, so it is not speculation's. expected: the reason of a violation
-    that is known (or why a known one was not looked for). unseen: a known one did not show, though the samples sufficed.
+    or an error that is known (or why a known one was not looked for). unseen: a known one did not show, though
+    samples sufficed. pictures: the first few places, to be drawn. contributions: tokens and contexts that add most evidence.
     """
 
     requirement: str
@@ -85,6 +88,8 @@ class Finding:
     not_speculation: bool = False
     expected: str = ""
     unseen: bool = False
+    pictures: tuple[Picture, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,8 +172,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def exit_code(reports: Iterable[EngineReport]) -> int:
-    """1: a violation that is not known, or a known one that was not seen; 3: an error, something inconclusive, or nothing
-    judged at all; else 0. (2 is for wrong usage.)
+    """1: a violation that is not known, or a known one that was not seen; 3: an error that is not known, something
+    inconclusive, or nothing judged at all; else 0. (2 is for wrong usage.)
 
     >>> exit_code([])
     3
@@ -176,7 +181,7 @@ def exit_code(reports: Iterable[EngineReport]) -> int:
     findings = [finding for report in reports for finding in report.findings]
     if any(finding.unseen or (finding.verdict is Verdict.VIOLATES and not finding.expected) for finding in findings):
         return 1
-    verdicts = [finding.verdict for finding in findings]
+    verdicts = [finding.verdict for finding in findings if finding.verdict is not Verdict.ERROR or not finding.expected]
     if Verdict.ERROR in verdicts or Verdict.INCONCLUSIVE in verdicts:
         return 3
     return 0 if any(verdict in JUDGED for verdict in verdicts) else 3
@@ -201,31 +206,33 @@ def _number(entry: dict[str, Any]) -> Any:
     return float(entry["float"]) if entry.keys() == {"float"} else entry
 
 
+class BadReport(ValueError):
+    """A text is no report that can be read. The message says why, and what to do."""
+
+
 def from_json(text: str) -> list[EngineReport]:
-    """The reports that `to_json` wrote. Raises ValueError for another schema version."""
-    document = json.loads(text, object_hook=_number)
-    if document.get("schema") != SCHEMA:
-        raise ValueError(f"this report has schema {document.get('schema')!r}; this version reads schema {SCHEMA}")
-    return [_engine_report(entry) for entry in document["engines"]]
+    """The reports that `to_json` wrote. Raises BadReport, also for another schema version.
 
+    >>> from_json("[]")
+    Traceback (most recent call last):
+    conformance.findings.BadReport: it is no report of an audit; give the report.json that specref wrote
+    """
+    from pydantic import TypeAdapter, ValidationError  # only readers need it
 
-def _engine_report(entry: dict[str, Any]) -> EngineReport:
-    findings = tuple(_finding(finding) for finding in entry.pop("findings"))
-    modes = tuple(_mode_report(mode) for mode in entry.pop("modes"))
-    notes = tuple(entry.pop("notes"))
-    return EngineReport(**entry, findings=findings, modes=modes, notes=notes)
-
-
-def _finding(entry: dict[str, Any]) -> Finding:
-    statistics = tuple(Statistic(**row) for row in entry.pop("statistics"))
-    verdict, violations = Verdict(entry.pop("verdict")), tuple(entry.pop("violations"))
-    return Finding(**entry, verdict=verdict, statistics=statistics, violations=violations)
-
-
-def _mode_report(entry: dict[str, Any]) -> ModeReport:
-    curves = tuple(
-        Curve(curve["order"], tuple(curve["grid"]), tuple(curve["ecdf"]), curve["half_width"]) for curve in entry.pop("curves")
-    )
-    growth = tuple((tokens, evidence) for tokens, evidence in entry.pop("evidence_growth"))
-    rest: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    return ModeReport(**rest, curves=curves, evidence_growth=growth)
+    try:
+        document = json.loads(text, object_hook=_number)
+    except (ValueError, RecursionError) as error:
+        raise BadReport("it is no JSON; give the report.json that specref wrote, whole") from error
+    if not isinstance(document, dict) or not {"schema", "engines"} <= document.keys():
+        raise BadReport("it is no report of an audit; give the report.json that specref wrote")
+    if document["schema"] != SCHEMA:
+        version = ascii(document["schema"])[:20]
+        raise BadReport(
+            f"it has schema {version}, and this version of specref reads schema {SCHEMA}: write it again with this one"
+        )
+    try:
+        return TypeAdapter(list[EngineReport]).validate_python(document["engines"])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])[:80]
+        raise BadReport(f"engines.{ascii(place)[1:-1]}: {first['msg'].lower()}; write the report again") from error

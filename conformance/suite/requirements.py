@@ -52,7 +52,8 @@ class Requirement(pytest.Item):
         self.finding = finding
         if finding.expected and finding.verdict not in SKIPPED:
             # Not strict: a known violation that had to be seen, and was not, fails in `runtest`, with its own words.
-            self.add_marker(pytest.mark.xfail(reason=finding.expected, raises=Violated, strict=False))
+            known = NotJudged if finding.verdict is Verdict.ERROR else Violated
+            self.add_marker(pytest.mark.xfail(reason=finding.expected, raises=known, strict=False))
 
     def runtest(self) -> None:
         """Say what was found. Raises what its verdict comes to."""

@@ -52,6 +52,54 @@ def test_an_entry_about_nothing_is_said(tmp_path: Path) -> None:
     assert "'drafft'" in marked.notes[0]
 
 
+def marked(tmp_path: Path, entry: str, *findings: Finding, level: str = "quick") -> EngineReport:
+    file = tmp_path / "expected.toml"
+    file.write_text(entry)
+    made = EngineReport("e", "1", level, 1e-6, 0, "", 1.0, "t", "d", findings)
+    return mark_expected([made], read_expected(file))[0]
+
+
+def test_a_known_error_does_not_fail_and_another_one_does(tmp_path: Path) -> None:
+    crash = Finding("LAW-1", "draft", Verdict.ERROR, "crash: index out of range")
+    fine = Finding("LAW-1", "off", Verdict.CONFORMS, "fine", n=5_000)
+    entry = ENTRY + 'verdict = "error"\n'
+    assert exit_code([marked(tmp_path, ENTRY, crash, fine)]) == 3, "a known violation excuses no crash"
+    known = marked(tmp_path, entry, crash, fine)
+    assert (exit_code([known]), known.findings[0].expected) == (0, "known upstream")
+    other = Finding("LAW-1", "lookup", Verdict.ERROR, "crash: something else")
+    assert exit_code([marked(tmp_path, entry, crash, fine, other)]) == 3
+    wrong = Finding("LAW-1", "draft", Verdict.VIOLATES, "it leaks", n=5_000)
+    assert exit_code([marked(tmp_path, entry, wrong, fine)]) == 1, "a known crash excuses no violation"
+
+
+def test_a_star_stands_for_modes_and_is_seen_in_any_of_them(tmp_path: Path) -> None:
+    entry = ENTRY.replace('"draft"', '"draft*"').replace("LAW-1", "LAW-*")
+    seen = Finding("LAW-1", "draft [top-k 5]", Verdict.VIOLATES, "it leaks", n=5_000)
+    unseen = Finding("LAW-2", "draft", Verdict.CONFORMS, "fine", n=5_000)
+    elsewhere = Finding("LAW-1", "lookup", Verdict.VIOLATES, "it leaks too", n=5_000)
+    assert exit_code([marked(tmp_path, entry, seen, unseen)]) == 0
+    assert exit_code([marked(tmp_path, entry, seen, unseen, elsewhere)]) == 1
+    assert exit_code([marked(tmp_path, entry, unseen)]) == 1, "it was not seen anywhere"
+    few = Finding("LAW-2", "draft", Verdict.CONFORMS, "fine", n=10)
+    assert "not tested at this level" in marked(tmp_path, entry, few).findings[0].expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "noted"),
+    [
+        ("draft [top-k 5]", "quick", False),  # a setting that this level leaves out
+        ("component: Drafter", "quick", False),  # components were not judged at all
+        ("drafft", "samples", False),  # samples have the modes that they have
+        ("drafft", "quick", True),
+        ("drafft*", "quick", True),
+    ],
+)
+def test_only_a_mode_that_should_be_there_is_missed(tmp_path: Path, mode: str, level: str, noted: bool) -> None:
+    seen = Finding("GREEDY-1", "draft", Verdict.CONFORMS, "fine", n=9)
+    report = marked(tmp_path, ENTRY.replace('"draft"', f'"{mode}"'), seen, level=level)
+    assert bool(report.notes) is noted
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -63,6 +111,8 @@ def test_an_entry_about_nothing_is_said(tmp_path: Path) -> None:
         ("[other]\n", "may hold"),
         ("violation = [3]", "violation 1 .* write it as a"),
         (ENTRY.replace("n = 2000", "n = 0"), "n must be 1 or more"),
+        (ENTRY + 'verdict = "conforms"\n', "verdict must be one of violates, error"),
+        (ENTRY.replace("LAW-1", "LAW-99"), "the catalogue has no requirement 'LAW-99'"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, says: str) -> None:
