@@ -68,7 +68,7 @@ class Finding:
     n: how much was judged, in `unit`. summary: one sentence for a person. detects: the smallest fault that would have been
     caught. violations: the first few places where a deterministic check failed. reproduction: the smallest way to see it again.
     not_speculation: the same is seen with speculation off, so it is not speculation's. expected: the reason of a violation
-    that is known (or why a known one was not looked for). unseen: a known one did not show, though the
+    or an error that is known (or why a known one was not looked for). unseen: a known one did not show, though
     samples sufficed. pictures: the first few places, to be drawn. contributions: tokens and contexts that add most evidence.
     """
 
@@ -172,8 +172,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def exit_code(reports: Iterable[EngineReport]) -> int:
-    """1: a violation that is not known, or a known one that was not seen; 3: an error, something inconclusive, or nothing
-    judged at all; else 0. (2 is for wrong usage.)
+    """1: a violation that is not known, or a known one that was not seen; 3: an error that is not known, something
+    inconclusive, or nothing judged at all; else 0. (2 is for wrong usage.)
 
     >>> exit_code([])
     3
@@ -181,7 +181,7 @@ def exit_code(reports: Iterable[EngineReport]) -> int:
     findings = [finding for report in reports for finding in report.findings]
     if any(finding.unseen or (finding.verdict is Verdict.VIOLATES and not finding.expected) for finding in findings):
         return 1
-    verdicts = [finding.verdict for finding in findings]
+    verdicts = [finding.verdict for finding in findings if finding.verdict is not Verdict.ERROR or not finding.expected]
     if Verdict.ERROR in verdicts or Verdict.INCONCLUSIVE in verdicts:
         return 3
     return 0 if any(verdict in JUDGED for verdict in verdicts) else 3
