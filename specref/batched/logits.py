@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specref.batched.drafts import Drafts, VerifiedRows
-from specref.batched.laws import accepts, picks_by
+from specref.batched.laws import accepts, picks_by, probability
 from specref.batched.status import BAD_DRAFT, BAD_TARGET
 
 
@@ -36,16 +36,14 @@ def _decide(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) -> tuple[T
     """Accepted counts, next tokens and statuses, `[B]` each."""
     tokens, status = drafts.checked_tokens(target, u, draft)
     B, k = tokens.shape
-    V = target.shape[-1]
-    copied, p_room, q_room = target.new_empty(3, B, V).unbind()  # the same memory at every position: it stays in the cache
-    weights = target.new_empty(B, V)  # to draw from, in the order in which rows end
+    p_room, q_room, weights = target.new_empty(3, B, target.shape[-1]).unbind()  # weights: to draw from, as rows end
     accepted = torch.zeros_like(drafts.count)
     rows = torch.arange(B, device=tokens.device)  # those that have accepted i tokens
     ended, n = [], 0  # rows refused their token i, and how many so far
     for i in range(k):
-        p, q = _laws(target, rows, i, copied, p_room), _laws(draft, rows, i, copied, q_room)
-        x, number, meant = (table.index_select(0, rows) for table in (tokens[:, i : i + 1], u[:, i], drafts.meant[:, i]))
-        kept = accepts(p.gather(1, x)[:, 0], q.gather(1, x)[:, 0], number) & meant
+        p, q = _laws(target[:, i], rows, p_room), _laws(draft[:, i], rows, q_room)
+        x, number, meant = (table[:, i].index_select(0, rows) for table in (tokens, u, drafts.meant))
+        kept = accepts(probability(p, x), probability(q, x), number) & meant
         refused = (~kept & meant).nonzero()[:, 0]
         ended.append(rows.index_select(0, refused))
         left = torch.index_select(p, 0, refused, out=weights[n : n + len(refused)])
@@ -55,25 +53,24 @@ def _decide(target: Tensor, draft: Tensor, drafts: Drafts, u: Tensor) -> tuple[T
         accepted.index_fill_(0, rows, i + 1)
     # All the others have come to the end of their drafts, where nothing is subtracted.
     bonus = (accepted == drafts.count).nonzero()[:, 0]
-    _laws(target, bonus, accepted[bonus], copied, weights[n:])
+    _laws(target.flatten(0, 1), bonus * (k + 1) + accepted[bonus], weights[n:])
     row = torch.cat([*ended, bonus])
     cumulative = weights.cumsum(dim=-1)
     nothing = ~(cumulative[:, -1] > 0)
     if bool(nothing.any()):  # an empty residual, or NaN: p itself
         at = row[nothing]
-        weights[nothing] = _laws(target, at, accepted[at], copied, p_room)
+        weights[nothing] = _laws(target.flatten(0, 1), at * (k + 1) + accepted[at], p_room)
         cumulative[nothing] = weights[nothing].cumsum(dim=-1)
         # A softmax with NaN, +inf, or nothing above -inf in it is NaN throughout, and a row that meets one always ends there.
         status[at] |= weights[nothing, 0].isnan() * BAD_TARGET
         at = at[accepted[at] < drafts.count[at]]
-        status[at] |= _laws(draft, at, accepted[at], copied, q_room)[:, 0].isnan() * BAD_DRAFT
+        status[at] |= _laws(draft.flatten(0, 1), at * k + accepted[at], q_room)[:, 0].isnan() * BAD_DRAFT
     next_token = torch.empty_like(accepted)
     next_token[row] = picks_by(cumulative, weights, u[:, -1].index_select(0, row))
     return accepted, next_token, status
 
 
-def _laws(logits: Tensor, rows: Tensor, i: int | Tensor, copied: Tensor, laws: Tensor) -> Tensor:
-    """The softmax of `logits [B, n, V]` at position i of these rows, written to `laws [B, V]` by way of `copied [B, V]`."""
-    B, n, V = logits.shape
-    torch.index_select(logits.reshape(B * n, V), 0, rows * n + i, out=copied[: len(rows)])
-    return torch.softmax(copied[: len(rows)], dim=-1, out=laws[: len(rows)])
+def _laws(logits: Tensor, rows: Tensor, room: Tensor) -> Tensor:
+    """The softmax of these rows of `logits [n, V]`, in `room [B, V]`: the same memory at every position stays in the cache."""
+    copied = torch.index_select(logits, 0, rows, out=room[: len(rows)])
+    return torch.softmax(copied, dim=-1, out=copied)
