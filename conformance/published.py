@@ -1,36 +1,44 @@
-"""The published audits: the README's table is generated from the reports that lie in reports/.
+"""The published audits: all that is said of them elsewhere is generated from the reports that lie in reports/.
 
-`python -m conformance.published` rewrites the table between its marks in README.md; a test checks that it is current.
+`python -m conformance.published` rewrites the README's table and the matrix of reports/README.md between their marks, and
+writes verdicts.md beside each report: every verdict with its n and what it excludes. A test checks that all are current.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from conformance.findings import EngineReport, Verdict, from_json
-from conformance.reporting.markdown import prose
+from conformance.findings import JUDGED, EngineReport, Finding, Verdict, from_json, worst
+from conformance.reporting.markdown import code, prose
 from conformance.reporting.text import about
-from conformance.reporting.wording import SYMBOLS, name, tokens_judged
+from conformance.reporting.wording import SYMBOLS, amount, detected, mode_name, name, sentence, tokens_judged
+from conformance.requirements import BY_ID
 from conformance.systems import README, between
 
 REPORTS = README.parent / "reports"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+PAIRS = "pairs of values that meet in a case"
+"""Where a report's plan lists them."""
+
+
+def reports_in(folder: Path = REPORTS) -> list[tuple[Path, EngineReport]]:
+    """Every engine of each folder/*/report.json, with that file."""
+    return [
+        (path, report)
+        for path in sorted(folder.glob("*/report.json"))
+        for report in from_json(path.read_text(encoding="utf-8"))
+    ]
 
 
 def table(folder: Path = REPORTS) -> str:
-    """One row for each engine of each folder/*/report.json, as a Markdown table; a sentence if there is none."""
-    rows = [_row(path, report) for path, report in _reports(folder)]
+    """One row for each published engine, as a Markdown table; a sentence if there is none."""
+    rows = [_row(path, report) for path, report in reports_in(folder)]
     if not rows:
         return "None yet."
     heads = ["| engine | verdict | violated | tokens judged | level | date |", "|---|---|---|--:|---|---|"]
     return "\n".join(heads + rows)
-
-
-def _reports(folder: Path) -> Iterator[tuple[Path, EngineReport]]:
-    for path in sorted(folder.glob("*/report.json")):
-        for report in from_json(path.read_text(encoding="utf-8")):
-            yield path, report
 
 
 def _row(path: Path, report: EngineReport) -> str:
@@ -44,13 +52,89 @@ def _row(path: Path, report: EngineReport) -> str:
         prose(report.level),
         prose(report.started[:10]),
     )
+    return _cells(cells)
+
+
+def matrix(folder: Path = REPORTS) -> str:
+    """Requirements by engines, as a Markdown table: in how many modes and parts each verdict was found."""
+    found = reports_in(folder)
+    if not found:
+        return "None yet."
+    links = [f"[{prose(name(report))}]({path.parent.name}/verdicts.md)" for path, report in found]
+    rows = [_cells(("requirement", "what must hold", *links)), "|" + "---|" * (2 + len(found))]
+    for requirement in BY_ID:
+        mine = [[one for one in report.findings if one.requirement == requirement] for _, report in found]
+        if any(mine):
+            rows.append(_cells((requirement, prose(sentence(requirement)), *map(_counts, mine))))
+    meanings = " · ".join(f"{SYMBOLS[one]} {one}" for one in Verdict if one is not Verdict.NOT_PROMISED)
+    return "\n".join([*rows, "", f"{meanings} (– also: not promised)"])
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """The worst verdict first; what was not looked at only where nothing else is there.
+
+    >>> found = [Verdict.CONFORMS, Verdict.VIOLATES, Verdict.CONFORMS, Verdict.NOT_EXPOSED]
+    >>> _counts([Finding("LAW-1", "m", verdict, "") for verdict in found])
+    '✗ 1 ✓ 2'
+    """
+    verdicts = Counter(one.verdict for one in findings)
+    judged = {one: n for one, n in verdicts.items() if one in (*JUDGED, Verdict.ERROR, Verdict.INCONCLUSIVE)}
+    shown = []
+    while judged:
+        first = worst(judged)
+        shown.append(f"{SYMBOLS[first]} {judged.pop(first)}")
+    return " ".join(shown) or (SYMBOLS[worst(verdicts)] if verdicts else "")
+
+
+def verdicts(reports: Sequence[EngineReport]) -> str:
+    """Every verdict of some reports with its n and what it excludes, and the pairs of values that met, as a Markdown page."""
+    return "\n".join(line for report in reports for line in _page(report)) + "\n"
+
+
+def _page(report: EngineReport) -> Iterator[str]:
+    yield f"# {prose(name(report))}: every verdict\n"
+    yield f"Level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}. `report.md` says what was not looked at."
+    requirements = [*BY_ID, *sorted({one.requirement for one in report.findings} - set(BY_ID))]
+    for requirement in requirements:
+        looked_at = (*JUDGED, Verdict.ERROR, Verdict.INCONCLUSIVE)
+        mine = [one for one in report.findings if one.requirement == requirement and one.verdict in looked_at]
+        if not mine:
+            continue
+        yield f"\n## {requirement}\n\n{prose(sentence(requirement))}\n"
+        yield "| mode | verdict | judged | smallest fault that would have been caught, or what was found |"
+        yield "|---|---|--:|---|"
+        for one in mine:
+            verdict = f"{SYMBOLS[one.verdict]} {one.verdict}"
+            yield _cells((code(mode_name(one.mode)), verdict, prose(amount(one)), _said(one)))
+    met = report.plan.get(PAIRS, {})
+    if met:
+        yield "\n## Pairs of values that met in a case\n"
+        yield from (f"* {prose(factors)}: {'; '.join(prose(pair) for pair in pairs)}" for factors, pairs in met.items())
+
+
+def _said(finding: Finding) -> str:
+    if finding.verdict is Verdict.CONFORMS:
+        return prose(detected(finding, finding))
+    known = f"Known: {prose(finding.expected)}. " if finding.expected else ""
+    plain = "The same is seen with speculation off. " if finding.not_speculation else ""
+    return known + plain + prose(finding.summary)
+
+
+def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def with_table(text: str) -> str:
-    """README text with the current table between its marks."""
-    return between(BEGIN, END, table(), text)
+def current(folder: Path = REPORTS) -> dict[Path, str]:
+    """What each generated file must hold."""
+    files = {
+        README: between(BEGIN, END, table(folder), README.read_text(encoding="utf-8")),
+        folder / "README.md": between(BEGIN, END, matrix(folder), (folder / "README.md").read_text(encoding="utf-8")),
+    }
+    for path in sorted(folder.glob("*/report.json")):
+        files[path.with_name("verdicts.md")] = verdicts(from_json(path.read_text(encoding="utf-8")))
+    return files
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in current().items():
+        path.write_text(text, encoding="utf-8")

@@ -2,23 +2,65 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conformance.findings import EngineReport, Finding, Verdict, to_json
-from conformance.published import table, with_table
-from conformance.systems import README
+from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
+from conformance.published import PAIRS, current, matrix, reports_in, table, verdicts
+
+LEAK = Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks", expected="known upstream")
+FINE = Finding("LAW-1", "off", Verdict.CONFORMS, "no leak", n=900, planned=900, detects="a leak of 0.01")
+CLOSED = Finding("KV-1", "off", Verdict.NOT_EXPOSED, "no cache")
 
 
-def test_the_readme_table_is_current() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run python -m conformance.published"
+def published(folder: Path) -> EngineReport:
+    findings, plan = (LEAK, FINE, CLOSED), {PAIRS: {"mode x setting": ["fast + plain", "off + plain"]}}
+    report = EngineReport(
+        "fast|engine", "1.2", "deep", 1e-6, 0, "2026-11-30T01:00:00", 9.0, "target", "draft", findings, plan=plan
+    )
+    (folder / "fast-1.2").mkdir()
+    (folder / "fast-1.2" / "report.json").write_text(to_json([report]))
+    return report
+
+
+def test_all_that_is_generated_is_current() -> None:
+    for path, text in current().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m conformance.published"
+
+
+def test_published_reports_name_no_machine_and_no_secret() -> None:
+    for path, report in reports_in():
+        for text in (path.read_text(), path.with_name("report.md").read_text()):
+            for never in ("/home/", "/root/", "/tmp/", "/opt/", "/work", "/usr/", "api_key", "API_KEY", "Bearer "):
+                assert never not in text, f"{path.parent.name}: {never}"
+        assert report.level in ("standard", "deep")
+
+
+def test_every_published_conforms_states_n_and_what_it_excludes() -> None:
+    for path, report in reports_in():
+        conforming = [one for one in report.findings if one.verdict is Verdict.CONFORMS]
+        silent = [(one.requirement, one.mode) for one in conforming if one.n < max(one.planned, 1) or not one.detects]
+        assert not silent, path.parent.name
 
 
 def test_a_row_says_what_an_engine_violates(tmp_path: Path) -> None:
-    assert table(tmp_path) == "None yet."
-    findings = (Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks"), Finding("LAW-1", "off", Verdict.CONFORMS, "no leak"))
-    report = EngineReport("fast|engine", "1.2", "deep", 1e-6, 0, "2026-11-30T01:00:00", 9.0, "target", "draft", findings)
-    folder = tmp_path / "fast-1.2"
-    folder.mkdir()
-    (folder / "report.json").write_text(to_json([report]))
+    assert table(tmp_path) == matrix(tmp_path) == "None yet."
+    published(tmp_path)
     row = table(tmp_path).splitlines()[2]
     assert row.startswith(f"| [fast&#124;engine 1.2]({tmp_path.name}/fast-1.2/report.md) | ✗ violates | LAW-1 |")
     assert row.count("|") == 7
+
+
+def test_the_matrix_counts_verdicts(tmp_path: Path) -> None:
+    published(tmp_path)
+    head, _, *rows = matrix(tmp_path).splitlines()
+    assert head.endswith("[fast&#124;engine 1.2](fast-1.2/verdicts.md) |")
+    (law,) = (row for row in rows if row.startswith("| LAW-1 |"))
+    assert law.endswith("| ✗ 1 ✓ 1 |")
+    (cache,) = (row for row in rows if row.startswith("| KV-1 |"))
+    assert cache.endswith("| – |")
+
+
+def test_the_page_of_verdicts_says_n_what_is_excluded_and_what_is_known(tmp_path: Path) -> None:
+    page = verdicts(from_json(to_json([published(tmp_path)])))
+    assert "| ✓ conforms | 900 tokens | a leak of 0.01 |" in page
+    assert "| ✗ violates | – | Known: known upstream. it leaks |" in page
+    assert "KV-1" not in page
+    assert "* mode x setting: fast + plain; off + plain" in page
