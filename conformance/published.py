@@ -93,7 +93,7 @@ def verdicts(reports: Sequence[EngineReport]) -> str:
 
 def _page(report: EngineReport) -> Iterator[str]:
     yield f"# {prose(name(report))}: every verdict\n"
-    yield f"Level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}. `report.md` says what was not looked at."
+    yield f"Level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}. `report.md` has the rest."
     requirements = [*BY_ID, *sorted({one.requirement for one in report.findings} - set(BY_ID))]
     for requirement in requirements:
         looked_at = (*JUDGED, Verdict.ERROR, Verdict.INCONCLUSIVE)
