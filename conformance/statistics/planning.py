@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import logsumexp
 
 from conformance.statistics.bank import FaultBank
 from conformance.statistics.evidence import Floats, WrongUse, false_alarm_rate, law_rows
@@ -138,10 +137,15 @@ class BetTable:
 def tokens_by_markov(log_fault: Floats, log_bet: Floats, spill: Floats, target: float, miss: float) -> int | None:
     """The bound of one bet: ``min over t of (t target + miss) / (-mean ln sum_x r b^-t)``; None if it never falls."""
 
+    spills = bool(np.any(spill > 0))
+
     def log_tokens(log_t: float) -> float:
         t = math.exp(log_t)
-        moment = logsumexp(log_fault - t * log_bet, axis=1)
-        moment = np.logaddexp(moment, np.log(spill)) if np.any(spill > 0) else moment
+        terms = log_fault - t * log_bet
+        largest = np.maximum(terms.max(axis=1), -1e300)
+        # A search calls this thousands of times: a log-sum-exp of two passes costs a tenth of the general one.
+        moment = np.log(np.exp(terms - largest[:, None]).sum(axis=1)) + largest
+        moment = np.logaddexp(moment, np.log(spill)) if spills else moment
         decay = -float(np.mean(moment))
         return math.log((t * target + miss) / decay) if decay > 1e-300 else 700.0
 
