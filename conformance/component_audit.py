@@ -1,14 +1,17 @@
 """Component depth: every part that an engine offers is handed instances of the judge's own making.
 
-What raises or crashes is an error of that part; the others go on.
+What raises or crashes is an error of that part; the others go on. All parts together have the seconds of the level: each has
+an equal share of what those before it left over, and a slow one does less, which its findings state. How much is settled before
+anything is judged, so that an end by the clock says nothing.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -38,11 +41,14 @@ DECIDES = {"verifier": "LAW-3", "masks": "TREE-1", "reader": "TREE-5", "caches":
 """The requirement that stands for a component of each kind, where it could not be judged at all."""
 NONE = "components"
 """In the place of a mode, where there is no component to name."""
-PATIENCE = 60.0
-"""Seconds that a level of 4,096 rows may spend on one verifier; a slower one is given half the rows, and half again."""
-TRIAL_ROWS = 128
-"""Rows by which a verifier's speed is measured."""
+TRIAL_ROWS, LEAST_ROWS = 128, 1_024
+"""Rows by which a verifier's speed is measured, and below which it is not halved."""
+LEAST_DRAFTED, ASKED_AT_ONCE = 256, 16
+"""Drafted tokens below which no drafter is judged, and contexts between two looks at the clock."""
+LEAST_TRIED = 8
+"""Trees, or random schedules, that every reader and cache is given."""
 K = 3
+Thing = TypeVar("Thing")
 
 
 def label(component: Component) -> str:
@@ -68,12 +74,14 @@ def audit_components(
         return
     if not components:
         yield not_exposed("LAW-3", NONE, "any part that could be audited alone")
-    number = len(components)
+    number, end = len(components), time.monotonic() + (settings.level.seconds or math.inf)
     for place in range(number):
         component = components[place]
         watch(component.name)
+        now = time.monotonic()
         try:
-            yield from (replace(one, mode=label(component)) for one in judge(component, subject, settings, alpha / number))
+            found = judge(component, subject, settings, alpha / number, now + (end - now) / (number - place))
+            yield from (replace(one, mode=label(component)) for one in found)
         except EngineFailed as failed:
             verdict = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
             yield _not_judged(component, verdict, f"{failed.kind}: {failed}")
@@ -94,30 +102,46 @@ def _not_judged(component: Component, verdict: Verdict, why: str) -> Finding:
     return Finding(DECIDES[kind_of(component)], label(component), verdict, why)
 
 
-def judge(component: Component, subject: Subject, settings: AuditSettings, alpha: float) -> Sequence[Finding]:
-    """All that is judged of one component."""
+def judge(
+    component: Component, subject: Subject, settings: AuditSettings, alpha: float, until: float = math.inf
+) -> Sequence[Finding]:
+    """All that is judged of one component. until: when it should be done, by `time.monotonic`."""
     kind, part = kind_of(component), cast(Any, component)
     seed = request_seed(settings.seed, "component", component.name)
     number = max(8, settings.level.rows // 256)
     if kind == "verifier":
-        return verifier_findings(part, settings.level.rows, seed, alpha)
+        return verifier_findings(part, settings.level.rows, seed, alpha, until)
     if kind == "masks":
         return mask_findings(part, number, seed)
     if kind == "reader":
-        return [reader_finding(part, subject, min(number, 400), seed)]
+        return [reader_finding(part, subject, min(number, 400), seed, until)]
     if kind == "caches":
-        return [cache_finding(part, min(number, 400), seed, min(50, subject.target.vocabulary))]
-    return [drafter_finding(part, subject, settings.level.rows // 8, seed, alpha)]
+        return [cache_finding(part, min(number, 400), seed, min(50, subject.target.vocabulary), until)]
+    return [drafter_finding(part, subject, settings.level.rows // 8, seed, alpha, until)]
 
 
-def verifier_findings(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, alpha: float) -> list[Finding]:
-    """LAW-3 to LAW-6 and EDGE. A slow verifier is given fewer rows, in halves, which its findings state."""
+def in_time(things: Iterable[Thing], until: float, least: int) -> Iterator[Thing]:
+    """At least so many of the things, and then those for which there is time.
+
+    >>> list(in_time("abc", until=-math.inf, least=2)), list(in_time("abc", until=math.inf, least=0))
+    (['a', 'b'], ['a', 'b', 'c'])
+    """
+    for place, thing in enumerate(things):
+        if place >= least and time.monotonic() > until:
+            return
+        yield thing
+
+
+def verifier_findings(
+    verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, alpha: float, until: float = math.inf
+) -> list[Finding]:
+    """LAW-3 to LAW-6 and EDGE. A slow verifier is given half the rows, and half again."""
     started = time.monotonic()
     for _ in component_law.rounds_of(verifier, TRIAL_ROWS, seed + 1):
         pass
     speed = TRIAL_ROWS / max(time.monotonic() - started, 1e-6)
-    planned = rows
-    while planned > 1_024 and planned / speed > PATIENCE * max(1.0, rows / 24_576):
+    planned, left = rows, until - time.monotonic()
+    while planned // 2 >= LEAST_ROWS and planned / speed > left:
         planned //= 2
     rounds = component_law.rounds_of(verifier, planned, seed)
     found = component_law.component_findings(verifier.name, verifier.rule, rounds, planned=planned, alpha=alpha, seed=seed)
@@ -133,11 +157,11 @@ def mask_findings(builder: MaskBuilder, number: int, seed: int) -> list[Finding]
     return tree.input_findings(builder.name, tree.build_all(builder, tree.trees(number, seed)), number)
 
 
-def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int) -> Finding:
+def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int, until: float = math.inf) -> Finding:
     """TREE-5: logits at the nodes of `number` random trees, each beside those of its path alone."""
     rng = np.random.default_rng([seed, 8])
     together, alone, names = [], [], []
-    for case, (length, shape) in enumerate(tree.trees(number, seed)):
+    for case, (length, shape) in enumerate(in_time(tree.trees(number, seed), until, LEAST_TRIED)):
         prefix = tuple(rng.integers(reader.vocabulary, size=length).tolist())
         tokens = tuple(rng.integers(reader.vocabulary, size=len(shape)).tolist())
         together.append(np.asarray(reader.tree(prefix, tokens, tuple(shape.parents)), dtype=np.float64))
@@ -150,19 +174,25 @@ def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int)
     return tree.node_logits_finding(reader.name, rows, margin, len(names), names)
 
 
-def cache_finding(source: CacheSource, number: int, seed: int, vocabulary: int) -> Finding:
+def cache_finding(source: CacheSource, number: int, seed: int, vocabulary: int, until: float = math.inf) -> Finding:
     """KV-1 over the named schedules and `number` random ones."""
     plans = kv.schedules(number, seed, vocabulary=vocabulary, trees=source.trees)
-    states = [state for plan in plans for state in kv.run(source.make, plan)]
+    least = len(plans) - number + LEAST_TRIED
+    states = [state for plan in in_time(plans, until, least) for state in kv.run(source.make, plan)]
     return kv.cache_finding(source.name, states, len(states), tolerance=source.tolerance)
 
 
-def drafter_finding(drafter: DraftSource, subject: Subject, planned: int, seed: int, alpha: float) -> Finding:
+def drafter_finding(
+    drafter: DraftSource, subject: Subject, planned: int, seed: int, alpha: float, until: float = math.inf
+) -> Finding:
     """DRAFT-1 of a drafter asked after the audit's prompts, until `planned` tokens were drafted or nothing comes any more."""
     drafted: list[Proposal] = []
     tokens = asked = 0
     while tokens < planned and asked < 2 * planned:
-        contexts = [subject.prompts.prompt(request_seed(seed, asked + i)) for i in range(64)]
+        if max(tokens, asked) >= LEAST_DRAFTED and time.monotonic() > until:
+            planned = max(tokens, LEAST_DRAFTED)
+            break
+        contexts = [subject.prompts.prompt(request_seed(seed, asked + i)) for i in range(ASKED_AT_ONCE)]
         some = draft.proposals(drafter, contexts, K, request_seed(seed, "drafts", asked))
         drafted, asked = drafted + some, asked + len(contexts)
         tokens += sum(len(one.tokens) for one in some)

@@ -172,6 +172,7 @@ class Gathered:
             "requests per group of the other families": level.requests,
             "modes that these are asked of": list(self.asked),
             "rows per component": level.rows,
+            "seconds for all components (0: no limit)": level.seconds,
             "drafts per round (k)": self.settings.k,
             "temperature": self.settings.temperature,
             "new tokens per request": self.settings.max_tokens,

@@ -16,7 +16,7 @@ class Level:
     cases: which sampling settings are judged beside the plain one: none, a share in which every two values meet, or all.
     budget: tokens over all cases together, which share it where they would exceed it; 0 sets no limit. requests: of each group
     of the family checks; 0 leaves them out. rows: through each verifier that is audited alone, and so in proportion for the
-    other components; 0 leaves components out.
+    other components; 0 leaves components out. seconds: for all components together, of which slow ones do less; 0: no limit.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Level:
     budget: int = 0
     requests: int = 0
     rows: int = 0
+    seconds: float = 0.0
 
     def prompts_of(self, modes: int) -> int:
         """Prompts of each of so many modes: with a budget, more than three share what three would have.
@@ -54,9 +55,9 @@ class Level:
 LEVELS = {
     level.name: level
     for level in (
-        Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 2, 2_048),
-        Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 60_000, 4, 16_384),
-        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 240_000, 8, 98_304),
+        Level("smoke", 3_000, 10, "about a minute: gross faults", "plain", 9_000, 2, 2_048, 60),
+        Level("quick", 40_000, 50, "a few minutes on two cores: the default", "share", 60_000, 4, 16_384, 180),
+        Level("standard", 200_000, 200, "up to twenty-five minutes an engine", "all", 240_000, 8, 98_304, 600),
         Level("deep", 2_000_000, 1_000, "hours: small leaks", "all", 0, 64, 1_228_800),
     )
 }

@@ -164,7 +164,8 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         f"prompts in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, "
         f"seed {settings.seed}."
     )
-    console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier.")
+    limit = f", {level.seconds:,.0f} s for all parts at most (slow ones do less)" if level.seconds else ""
+    console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier{limit}.")
     console.print(
         f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.", markup=False
     )
