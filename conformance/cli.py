@@ -144,6 +144,25 @@ def judge(
 
 
 @app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A report.json, or the folder of a run.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for diff.html and diff.md.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show also what did not change.")] = False,
+) -> None:
+    """Compare two runs, or two versions of an engine: changes of verdict first, then numbers and settings.
+
+    Exit code: 0 no new violation, and all that was judged before is judged again; 1 a violation that was not there before and
+    is not known; 2 no report, or no engine in common; 3 something that was judged before is not judged now.
+
+    Example: specref diff audits/vllm-0.31 audits/vllm-0.32 --out changes
+    """
+    from conformance.reporting.diff import run_diff
+
+    raise typer.Exit(run_diff(before, after, out, console, everything=everything))
+
+
+@app.command()
 def engines() -> None:
     """List the engines that can be audited here, and how to install the others.
 

@@ -11,8 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
-from conformance.reporting import text, wording
+from conformance.reporting import diff_wording, text, wording
 from conformance.reporting.charts import Chart, charts
+from conformance.reporting.compare import MEANINGS, Comparison, Kind
 
 PAGE_LIMIT = 2_000_000
 """Characters on one page. A run of many engines and modes goes with less detail rather than beyond it."""
@@ -30,6 +31,17 @@ def page(reports: Sequence[EngineReport]) -> str:
     if len(text) > PAGE_LIMIT:
         text = template.render(reports=reports, pictures={}, brief=False)
     return text if len(text) <= PAGE_LIMIT else template.render(reports=reports, pictures={}, brief=True)
+
+
+def diff_page(comparisons: Sequence[Comparison]) -> str:
+    """The page of two compared audits, with as many rows of each table as fit."""
+    template = _environment().get_template("diff.html")
+    told = (Kind.NEW, Kind.STILL, Kind.LOST, Kind.UNSEEN, Kind.OTHER)
+    for most in (5_000, 500, 50):
+        text = template.render(comparisons=comparisons, most=most, said=diff_wording, meanings=MEANINGS, told=told)
+        if len(text) <= PAGE_LIMIT:
+            return text
+    return template.render(comparisons=comparisons[:50], most=5, said=diff_wording, meanings=MEANINGS, told=told)
 
 
 def pictures(reports: Sequence[EngineReport]) -> Pictures:

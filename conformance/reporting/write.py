@@ -26,14 +26,15 @@ def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
     """Writes all four reports into ``folder``, making it if need be. A file is there whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     files = ReportFiles(folder / "report.html", folder / "report.md", folder / "report.json", folder / "junit.xml")
-    _replace(files.json, to_json(reports))  # first: the data must survive whatever happens to the pictures
-    _replace(files.junit, junit.document(reports))
-    _replace(files.markdown, markdown.document(reports))
-    _replace(files.html, html.page(reports))
+    write_text(files.json, to_json(reports))  # first: the data must survive whatever happens to the pictures
+    write_text(files.junit, junit.document(reports))
+    write_text(files.markdown, markdown.document(reports))
+    write_text(files.html, html.page(reports))
     return files
 
 
-def _replace(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
