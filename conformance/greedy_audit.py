@@ -68,13 +68,13 @@ def greedy_of(mode: Mode, done: Continued, subject: Subject, planned: int) -> Fi
         margin = subject.margin
     except WrongUse as refused:
         return Finding("GREEDY-1", mode.name, Verdict.NOT_RUN, f"no single token convicts: {refused}")
-    return greedy_finding(mode.name, done.outputs, logits, margin, planned)
+    return greedy_finding(mode.name, done.outputs, logits, margin, planned, subject.texts)
 
 
 def paired_of(mode: Mode, on: Continued, off: Continued, subject: Subject, planned: int, alpha: float) -> Finding:
     """GREEDY-2 of a mode beside its control, in a precision where no single token convicts."""
     with_it, without = (Arm(done.outputs, subject.target.logits(done.sequences)) for done in (on, off))
-    return paired_greedy_finding(mode.name, with_it, without, planned, alpha=alpha)
+    return paired_greedy_finding(mode.name, with_it, without, planned, alpha=alpha, texts=subject.texts)
 
 
 def has_margin(subject: Subject) -> bool:

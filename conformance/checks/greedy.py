@@ -17,6 +17,7 @@ import numpy as np
 
 from conformance.checks.outputs import same_logits
 from conformance.checks.places import Place, judged, nonsense, not_exposed, rate_caught
+from conformance.checks.seen import partings
 from conformance.components import Logits as RowsOfLogits
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.protocols import Tokens
@@ -68,8 +69,18 @@ def divergences(outputs: Sequence[Tokens], logits: Sequence[Logits]) -> list[Div
     return found
 
 
-def greedy_finding(mode: str, outputs: Sequence[Tokens], logits: Sequence[Logits], margin: Margin, planned: int) -> Finding:
-    """GREEDY-1 in one mode. n counts prompts. Raises WrongUse for a margin above the cap, or in a precision that has none."""
+def greedy_finding(
+    mode: str,
+    outputs: Sequence[Tokens],
+    logits: Sequence[Logits],
+    margin: Margin,
+    planned: int,
+    texts: Sequence[str] = (),
+) -> Finding:
+    """GREEDY-1 in one mode. n counts prompts. texts: of the tokens, for what a report shows.
+
+    Raises WrongUse for a margin above the cap, or in a precision that has none.
+    """
     refuse_wide(margin)
     found = divergences(outputs, logits)
     wrong = [one for one in found if one.gap > margin.value]
@@ -95,6 +106,7 @@ def greedy_finding(mode: str, outputs: Sequence[Tokens], logits: Sequence[Logits
         unit="prompts",
         detects=f"a token {margin.value:.2g} logits below the top, at a rate of {rate_caught(tokens):.2g}",
         violations=tuple(map(str, wrong[:5])),
+        pictures=partings([(one.prompt, one.position) for one in wrong], outputs, logits, margin.value, texts),
     )
 
 
@@ -127,7 +139,9 @@ class Arm:
         return gaps, first_gaps(gaps, prompts, len(self.outputs))
 
 
-def paired_greedy_finding(mode: str, on: Arm, off: Arm, planned: int, *, alpha: float = 1e-6) -> Finding:
+def paired_greedy_finding(
+    mode: str, on: Arm, off: Arm, planned: int, *, alpha: float = 1e-6, texts: Sequence[str] = ()
+) -> Finding:
     """GREEDY-2: in low precision, tokens far below the top do not come earlier with speculation on than with it off.
 
     Row i of both arms is the same prompt. Speculation may lawfully double the odds of a flip (its windows have other shapes);
@@ -151,6 +165,8 @@ def paired_greedy_finding(mode: str, on: Arm, off: Arm, planned: int, *, alpha: 
         verdict, summary = Verdict.INCONCLUSIVE, f"only {prompts} of {planned} pairs of prompts; no alarm so far ({wins})"
     else:
         verdict, summary = Verdict.CONFORMS, f"tokens below the target's top come no earlier with speculation on ({wins})"
+    ahead = np.flatnonzero(first_on[:, kind] < first_off[:, kind]).tolist() if verdict is Verdict.VIOLATES else []
+    first = [(prompt, int(first_on[prompt, kind])) for prompt in ahead]
     flips = [(gaps_off > gap).mean() if len(gaps_off) else 0.0 for gap in GAPS]
     length = max(1, len(gaps_on) // max(1, prompts))
     rate = smallest_detectable_wrong_token_rate(max(1, prompts), length, flips, alpha, 1e-3)
@@ -166,19 +182,16 @@ def paired_greedy_finding(mode: str, on: Arm, off: Arm, planned: int, *, alpha: 
         log10_evidence=evidence.log10_e,
         statistics=(Statistic("paired prompts", prompts, log10_evidence=evidence.log10_e, holder=evidence.holder),),
         detects=f"wrong tokens at a rate of {rate:.2g}" if np.isfinite(rate) else "no rate of wrong tokens",
-        violations=_first_places(first_on, first_off, kind, on) if verdict is Verdict.VIOLATES else (),
+        violations=tuple(_shown(on, *place) for place in first[:5]),
+        pictures=partings(first, on.outputs, on.logits, GAPS[kind], texts),
     )
 
 
-def _first_places(on: Floats, off: Floats, kind: int, arm: Arm) -> tuple[str, ...]:
-    """Where speculation was first, five prompts of them: strata to look at with fresh prompts, not proofs."""
-    shown = []
-    for prompt in np.flatnonzero(on[:, kind] < off[:, kind])[:5].tolist():
-        at = int(on[prompt, kind])
-        row, token = arm.logits[prompt][at], arm.outputs[prompt][at]
-        found = f"token {token}, {row.max() - row[token]:.3g} logits below it"
-        shown.append(str(Place(f"prompt {prompt}, output position {at}", f"token {row.argmax()}, the target's top", found)))
-    return tuple(shown)
+def _shown(arm: Arm, prompt: int, at: int) -> str:
+    """Where speculation was first: a stratum to look at with fresh prompts, no proof."""
+    row, token = arm.logits[prompt][at], arm.outputs[prompt][at]
+    found = f"token {token}, {row.max() - row[token]:.3g} logits below it"
+    return str(Place(f"prompt {prompt}, output position {at}", f"token {row.argmax()}, the target's top", found))
 
 
 def row_variance_finding(

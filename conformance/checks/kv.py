@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conformance.checks.places import Place, judged, nonsense, not_exposed
+from conformance.checks.seen import cache_picture
 from conformance.components import MakeCache
 from conformance.findings import Finding
 from conformance.protocols import Tokens
@@ -172,7 +173,7 @@ def _compared(
     if states is None:
         return not_exposed(requirement, mode, "what its cache holds")
     places: list[Place] = []
-    smallest = ""
+    shown: CacheState | None = None
     for state in states:
         if state.found.shape[1:] != state.fresh.shape[1:]:
             problem = f"{state.where}: entries {state.found.shape[1:]}, not {state.fresh.shape[1:]}"
@@ -180,11 +181,14 @@ def _compared(
         place = _first_difference(state, tolerance, missing)
         if place is not None:
             places.append(place)
-            if not smallest or len(state.schedule) < len(smallest):
-                smallest = state.schedule
+            if shown is None or len(state.schedule) < len(shown.schedule):
+                shown = state
     claim = "after every round the cache equals a fresh prefill of the committed tokens"
     finding = judged(requirement, mode, places, n=len(states), planned=planned, unit="rounds", claim=claim)
-    return replace(finding, reproduction=smallest)
+    if shown is None:
+        return finding
+    picture = cache_picture(shown.where, shown.tokens, shown.found, shown.fresh, tolerance)
+    return replace(finding, reproduction=shown.schedule, pictures=(picture,))
 
 
 def _first_difference(state: CacheState, tolerance: float, missing: int) -> Place | None:
