@@ -16,6 +16,7 @@ from functools import partial
 from conformance.asking import Asking
 from conformance.cases import Case, part, plan_cases
 from conformance.component_audit import NONE, audit_components
+from conformance.crew import Crew
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
 from conformance.families import GROUPS, asked_modes, family_findings
@@ -187,7 +188,11 @@ class _Audit:
     def _case_job(self, case: Case, ledger: Ledger) -> _Job:
         state = SampledCase(case, self._subjects[case.pair], self.settings, ledger, self.gathered.lock)
         self.gathered.states.append(state)
-        do = partial(state.run, watch=lambda amount: self.watcher.advance(self.name, amount, case.name))
+
+        def do(runner: Runner) -> None:
+            crew = Crew(runner, self.engines, case.pair)
+            state.run(crew, lambda amount: self.watcher.advance(self.name, amount, case.name))
+
         reports = [(requirement, case.name) for requirement in ("LAW-1", "LAW-2")]
         return _Job(case.setting.name, case.mode, do, case.tokens, reports, case.pair)
 

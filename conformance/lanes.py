@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from conformance.harness import Runner
 
@@ -24,19 +24,33 @@ class Lanes:
     def __init__(self, makers: Sequence[Callable[[], Runner]]) -> None:
         self._makers = makers
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
-        self._number = 0
+        self.number = 0
         self._spent: set[int] = set()
 
     def open(self, number: int) -> None:
         """Let so many engines run at once."""
         for _ in range(number):
             self._idle.put(_Lane())
-        self._number += number
+        self.number += number
 
     @contextmanager
     def runner(self, pair: int = 0) -> Iterator[Runner]:
         """A runner of this pair, for the time of one job."""
-        lane = self._idle.get()
+        with self._lent(self._idle.get(), pair) as runner:
+            yield runner
+
+    def spare(self, lent: ExitStack, pair: int = 0) -> list[Runner]:
+        """Runners of this pair on every lane that no job has now, held until `lent` is closed."""
+        found: list[Runner] = []
+        while True:
+            try:
+                lane = self._idle.get_nowait()
+            except Empty:
+                return found
+            found.append(lent.enter_context(self._lent(lane, pair)))
+
+    @contextmanager
+    def _lent(self, lane: _Lane, pair: int) -> Iterator[Runner]:
         try:
             if lane.runner is not None and lane.pair != pair:
                 self._end(lane)
@@ -63,9 +77,9 @@ class Lanes:
 
     def close(self) -> None:
         """End every engine."""
-        for _ in range(self._number):
+        for _ in range(self.number):
             self._end(self._idle.get())
-        self._number = 0
+        self.number = 0
 
     def _end(self, lane: _Lane) -> None:
         if lane.runner is not None:

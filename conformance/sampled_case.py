@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
 
 import numpy as np
@@ -14,6 +16,7 @@ from conformance.asked_law import Asked, asked_laws
 from conformance.cases import PLAIN, Case
 from conformance.checks.accept import looked_at
 from conformance.components import Floats, Ints, Mask
+from conformance.crew import Crew
 from conformance.findings import Curve, ModeReport
 from conformance.harness import EngineFailed, Runner
 from conformance.levels import AuditSettings
@@ -77,25 +80,28 @@ class SampledCase:
         """Whether the planned number of tokens was judged."""
         return self.tokens >= self.case.tokens
 
-    def run(self, runner: Runner, watch: Watch) -> None:
+    def run(self, crew: Crew, watch: Watch) -> None:
         """Sample until the planned n, or until this case alone has proven the engine wrong."""
         started = time.monotonic()
-        self._leave_out_what_is_refused(runner)
+        self._leave_out_what_is_refused(crew.first)
         whole = math.ceil(self.case.tokens / self.settings.max_tokens)
-        chunk = min(LARGEST_CHUNK, max(math.ceil(whole / LOOKS), min(SMALLEST_CHUNK, whole)))
-        while not self.done:
-            requests = [self._request(self.requests + i) for i in range(chunk)]
-            outputs = list(runner.generate(self.mode, requests))
-            for request, output in zip(requests, outputs, strict=True):
-                check_output(request, output, self.subject.target.vocabulary)
-                if self.mode.exposes_rounds and output.rounds is None:
-                    raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
-            before = self.tokens
-            proven = self.judge(requests, outputs)
-            self.seconds = time.monotonic() - started
-            watch(self.tokens - before)
-            if proven:
-                return
+        size = min(LARGEST_CHUNK, max(math.ceil(whole / LOOKS), min(SMALLEST_CHUNK, whole)))
+        chunks = ([self._request(first + i) for i in range(size)] for first in count(0, size))
+        with closing(crew.answers(self.mode, chunks, math.ceil(whole / size))) as answers:
+            for requests, outputs in answers:
+                self._check(requests, outputs)
+                before = self.tokens
+                proven = self.judge(requests, outputs)
+                self.seconds = time.monotonic() - started
+                watch(self.tokens - before)
+                if proven or self.done:
+                    return
+
+    def _check(self, requests: Sequence[Request], outputs: Sequence[Output]) -> None:
+        for request, output in zip(requests, outputs, strict=True):
+            check_output(request, output, self.subject.target.vocabulary)
+            if self.mode.exposes_rounds and output.rounds is None:
+                raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
 
     def _leave_out_what_is_refused(self, runner: Runner) -> None:
         """A combined setting is tried first; what the engine refuses by itself is left out, and the rest judged together."""
