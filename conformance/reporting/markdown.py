@@ -85,6 +85,8 @@ def _violations(report: EngineReport) -> Iterable[str]:
         yield f"  {prose(finding.summary)}"
         if finding.not_speculation:
             yield "  The same is seen with speculation off: speculation is not the cause."
+        if finding.expected:
+            yield f"  Known: {prose(finding.expected)}"
         yield from (f"  - at {code(place)}" for place in finding.violations[:3])
         if finding.reproduction:
             yield f"  - reproduce: {code(finding.reproduction, 600)}"

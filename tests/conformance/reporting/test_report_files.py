@@ -154,3 +154,10 @@ def test_markdown_of_an_empty_run() -> None:
 def test_a_finding_for_the_whole_engine_has_a_name() -> None:
     report = EngineReport("e", "1", "quick", 1e-6, 0, "", 0.0, "t", "d", (Finding("LOUD-1", "", Verdict.CONFORMS, "ok"),))
     assert list(cases([report])) == [("e 1", "LOUD-1 [whole engine]")]
+
+
+def test_a_known_violation_is_told_with_its_reason() -> None:
+    known = [dataclasses.replace(one, expected="a <known> cause") for one in violating().findings]
+    report = dataclasses.replace(violating(), findings=tuple(known))
+    assert "Known: a &#60;known&#62; cause" in markdown.document([report])
+    assert "Known: a &lt;known&gt; cause" in html.page([report])
