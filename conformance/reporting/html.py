@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
-from conformance.reporting import diff_wording, text, wording
+from conformance.reporting import diff_wording, exhibits, text, wording
 from conformance.reporting.charts import Chart, charts
 from conformance.reporting.compare import MEANINGS, Comparison, Kind
 
@@ -121,6 +121,7 @@ def _environment() -> Environment:
         alarm=lambda alpha: f"{-math.log10(alpha):.3g}",
         kind=_kind,
         setting=_setting,
+        token=text.token,
         drawing=lambda chart: Markup(chart.drawing),  # made by us from an XML tree: every text in it is escaped
     )
     environment.globals.update(
@@ -132,5 +133,8 @@ def _environment() -> Environment:
         violated=_violated,
         counts=_counts,
         plural=text.plural,
+        exhibits=exhibits.exhibits,
+        partings=exhibits.partings,
+        state=exhibits.state,
     )
     return environment

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
 from conformance.reporting import wording
+from conformance.reporting.exhibits import partings, side_by_side
 from conformance.reporting.text import about, count, duration, evidence, one_line
 
 LIMIT = 60_000
@@ -87,9 +88,14 @@ def _violations(report: EngineReport) -> Iterable[str]:
             yield "  The same is seen with speculation off: speculation is not the cause."
         if finding.expected:
             yield f"  Known: {prose(finding.expected)}"
+        yield from (f"  - {prose(line, 800)}" for line in filter(None, [wording.holder(finding), wording.adds(finding)]))
+        for one in partings(finding)[:1]:
+            yield f"  - {prose(one.where)}: engine {code(side_by_side(one.emitted))}, target {code(side_by_side(one.best))}"
         yield from (f"  - at {code(place)}" for place in finding.violations[:3])
         if finding.reproduction:
             yield f"  - reproduce: {code(finding.reproduction, 600)}"
+        if kinds := wording.kinds(finding.requirement):
+            yield f"  - {prose(kinds, 800)}"
     if len(violations) > 20:
         yield f"- and {count(len(violations) - 20)} more in `report.html`"
 

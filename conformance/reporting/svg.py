@@ -103,8 +103,7 @@ def _inline(svg: str, identity: str, title: str, description: str) -> str:
     for key in ("width", "height", "version"):
         tree.attrib.pop(key, None)
     _flatten(tree)
-    _announce(tree, identity, title, description)
-    return ElementTree.tostring(tree, encoding="unicode")
+    return announced(tree, identity, title, description)
 
 
 def _attribute(key: str, value: str, identity: str, used: set[str]) -> str | None:
@@ -132,7 +131,8 @@ def _flatten(element: ElementTree.Element) -> None:
             element[place : place + 1] = list(child)
 
 
-def _announce(tree: ElementTree.Element, identity: str, title: str, description: str) -> None:
+def announced(tree: ElementTree.Element, identity: str, title: str, description: str) -> str:
+    """The drawing as text, with what is read aloud in its place."""
     tree.attrib.pop("xmlns", None)
     tree.set("role", "img")
     tree.set("aria-labelledby", f"{identity}-title {identity}-desc")
@@ -140,3 +140,4 @@ def _announce(tree: ElementTree.Element, identity: str, title: str, description:
         element = ElementTree.Element(tag, {"id": f"{identity}-{tag}"})
         element.text = clean(text)
         tree.insert(position, element)
+    return ElementTree.tostring(tree, encoding="unicode")

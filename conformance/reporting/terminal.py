@@ -15,6 +15,7 @@ from rich.text import Text
 
 from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
 from conformance.reporting import wording
+from conformance.reporting.exhibits import partings, side_by_side
 from conformance.reporting.text import about, count, duration, evidence, one_line
 
 STYLES = {
@@ -122,11 +123,15 @@ def _print_violations(report: EngineReport, console: Console) -> None:
     for finding in wording.with_verdict(report, Verdict.VIOLATES):
         console.print(Text(f"  ✗ {one_line(finding.requirement, 40)} {wording.mode_name(finding.mode)}", style="bold red"))
         lines = [wording.explanation(finding), one_line(finding.summary)]
+        lines += [wording.holder(finding), wording.adds(finding)]
+        for one in partings(finding)[:1]:
+            lines += [f"{one_line(one.where)}: engine {side_by_side(one.emitted)}", f"target {side_by_side(one.best)}"]
         lines += [f"at {one_line(place)}" for place in finding.violations[:3]]
         if finding.not_speculation:
             lines.append("The same is seen with speculation off: speculation is not the cause.")
         if finding.reproduction:
             lines.append(f"reproduce: {one_line(finding.reproduction)}")
+        lines.append(wording.kinds(finding.requirement))
         for line in filter(None, lines):
             console.print(Padding(Text(line), (0, 0, 0, 4)))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
-from conformance.reporting.text import about, count, evidence, number, one_in, one_line, plural, probability
+from conformance.reporting.text import about, count, evidence, number, one_in, one_line, plural, probability, token
 from conformance.requirements import BY_ID
 
 POWER = "99.9%"
@@ -71,6 +71,34 @@ def sentence(requirement: str) -> str:
 def explanation(finding: Finding) -> str:
     """What a violation means, in plain words."""
     return FAMILIES.get(family(finding.requirement), "The engine does not do what this requirement asks.")
+
+
+def holder(finding: Finding) -> str:
+    """Which check and which bet of it hold most of a violation's evidence; empty where no bets decided."""
+    held = [row for row in finding.statistics if row.log10_evidence is not None and row.holder]
+    if not held:
+        return ""
+    best = max(held, key=lambda row: row.log10_evidence or -math.inf)
+    said = f"Most of it lies with the check “{one_line(best.name, 60)}”, and there with the bet “{one_line(best.holder, 80)}”"
+    return f"{said}: {evidence(best.log10_evidence)} powers of ten after {count(best.n)} {one_line(finding.unit, 30)}."
+
+
+def adds(finding: Finding) -> str:
+    """The tokens and contexts that add most to the evidence, in one line; empty where none is known."""
+    said = []
+    for kind, before in (("token", "Tokens that add most"), ("context", "Contexts that add most")):
+        rows = [f"“{token(row.text, 24)}” {evidence(row.log10)}" for row in finding.contributions if row.kind == kind][:3]
+        said += [f"{before}: {', '.join(rows)}."] if rows else []
+    return " ".join(said)
+
+
+def kinds(requirement: str) -> str:
+    """Faults that break a requirement, and public reports of that kind; empty for one that the catalogue does not hold."""
+    if requirement not in BY_ID:
+        return ""
+    entry = BY_ID[requirement]
+    said = f"Faults that break it: {'; '.join(entry.kills)}. " if entry.kills else ""
+    return said + (f"Public reports of this kind: {', '.join(entry.reports)}." if entry.reports else "")
 
 
 def name(report: EngineReport) -> str:
