@@ -10,6 +10,7 @@ import numpy as np
 from conformance.asked_law import forbids
 from conformance.cases import PLAIN, Case, part
 from conformance.checks.law import detectable, law_findings
+from conformance.contributions import contributions
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
 from conformance.sampled_case import SampledCase
@@ -84,28 +85,60 @@ def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledge
     found: list[Finding] = []
     for what, ledger in ledgers.items():
         some = [state for state in states if part(state.mode) == what]
-        pool(ledger, [state.case for state in some])
         look = ledger.look()
         for state in some:
             if not state.tokens:
                 continue
             case = state.case
             pair = law_findings(ledger, case.name, look, state.rows, tokens=state.tokens, planned=case.tokens)
-            found += [_as_declared(_with_refusals(one, state), state) for one in pair]
-        if POOLED in ledger.judges and any(state.tokens for state in some):
-            found.append(_pooled(ledger, what, some, look.named))
+            found += [_as_declared(_with_refusals(_explained(one, state, ledger), state), state) for one in pair]
+        found = _ended_early(found)
+        proven = {one.mode for one in found if one.verdict is Verdict.VIOLATES}
+        rest = [state for state in some if state.tokens]
+        if what != "lossy":  # which are not expected to follow any law that is known
+            rest = [state for state in rest if state.done and state.case.name not in proven]
+        if POOLED in ledger.judges and rest:
+            found.append(_pooled(ledger, what, rest))
     return found
 
 
-def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase], named: Sequence[object]) -> Finding:
+def _ended_early(found: Sequence[Finding]) -> list[Finding]:
+    """A case ends once one of its two laws is decided; the other is then as lossy as declared, or was not judged to its end."""
+    decided = {one.mode: one for one in found if one.verdict in (Verdict.VIOLATES, Verdict.LOSSY_AS_DECLARED)}
+    ended = []
+    for one in found:
+        other = decided.get(one.mode)
+        if one.verdict is Verdict.INCONCLUSIVE and other is not None:
+            if other.verdict is Verdict.VIOLATES:
+                said = f"not judged to its end ({one.n} of {one.planned} tokens), because {other.requirement} was proven wrong"
+                one = replace(one, verdict=Verdict.NOT_RUN, summary=said)
+            else:
+                one = replace(one, verdict=other.verdict, summary=other.summary)
+        ended.append(one)
+    return ended
+
+
+def _explained(finding: Finding, state: SampledCase, ledger: Ledger) -> Finding:
+    """A violation with the tokens and contexts that add most to the bet that holds the mode's wealth."""
+    if finding.requirement != "LAW-1" or finding.verdict is not Verdict.VIOLATES:
+        return finding
+    bank = ledger.judges[state.case.name].bank
+    held = next((one.holder for one in finding.statistics if one.name == "bank"), "")
+    return replace(finding, contributions=contributions(state, bank, held))
+
+
+def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase]) -> Finding:
+    """What cases say together. Those that are proven wrong by themselves are left out: they would hide what holds for the rest,
+    and a bet on a case that is as it should be is a fair one whatever the others came to."""
+    pool(ledger, [state.case for state in states])
     plan, judge = ledger.plan[POOLED], ledger.judges[POOLED]
     evidence = judge.checks["bank"].evidence()
-    wrong = any(getattr(one, "mode", "") == POOLED for one in named)
+    wrong = any(getattr(one, "mode", "") == POOLED for one in ledger.look().named)
     whole = judge.tokens >= sum(state.case.tokens for state in states)
     verdict = Verdict.VIOLATES if wrong else Verdict.CONFORMS if whole else Verdict.INCONCLUSIVE
     sample = [state.rows for state in states if state.tokens]
     p, q = (np.concatenate([rows[side][:64] for rows in sample]) for side in (0, 1))
-    about = f"{judge.tokens} tokens of {len(sample)} cases ({what})"
+    about = f"{judge.tokens} tokens of {len(sample)} cases ({what}; none that is proven wrong or was not finished)"
     said = "do not follow the laws that were asked for" if wrong else "agree with the laws that were asked for"
     held = f": {evidence.holder}" if wrong else ""
     return Finding(
@@ -114,7 +147,7 @@ def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase], named: Seq
         verdict if what != "lossy" or verdict is not Verdict.VIOLATES else Verdict.LOSSY_AS_DECLARED,
         f"together {about} {said}{held}",
         n=judge.tokens,
-        planned=plan.registered_n,
+        planned=min(plan.registered_n, sum(state.case.tokens for state in states)),
         alpha=ledger.plan.alpha,
         log10_evidence=evidence.log10_e,
         statistics=(Statistic("bank", evidence.n, log10_evidence=evidence.log10_e, holder=evidence.holder),),

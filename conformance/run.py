@@ -28,6 +28,7 @@ from conformance.progress import watching
 from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
+from conformance.reproduction import audit_command, with_command
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
 from specref.models import BadModel
@@ -60,7 +61,8 @@ def run_audits(
     draft, with which modes and settings are judged pairwise. evidence: where the samples of each engine are kept, and where an
     audit that was interrupted goes on. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
-    chosen = [engine_named(name) for name in dict.fromkeys(names)] or list(REGISTRY)
+    given = list(dict.fromkeys(names)) or [entry.name for entry in REGISTRY]
+    chosen = [engine_named(name) for name in given]
     pairs = [
         (models, read_subject(models)) for models in (models_named(target, draft), *(models_named(*pair) for pair in more))
     ]
@@ -76,9 +78,10 @@ def run_audits(
         raise UsageProblem(f"these models cannot be used: {problem}") from problem
     reports = []
     with watching(console) as watcher:
-        for entry in chosen:
+        for name, entry in zip(given, chosen):
             if entry.importable:
-                reports.append(_audit(entry, pairs, settings, folder, watcher, evidence))
+                report = _audit(entry, pairs, settings, folder, watcher, evidence)
+                reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
                 reports.append(_not_installed(entry, subject, settings))
     reports = mark_expected(reports, known)

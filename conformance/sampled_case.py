@@ -135,7 +135,7 @@ class SampledCase:
         sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
         self.first += zip(requests[: KEPT_ANSWERS - len(self.first)], outputs)
         self.beyond += sum(len(o.tokens) > len(part) for o, (_, part) in zip(outputs, sequences))
-        asked = self._laws(requests[0].settings, sequences)
+        asked = self.laws(requests[0].settings, sequences)
         block = self._block(sequences, outputs, asked.p, asked.q)
         self.requests += len(requests)
         self.tokens += len(block)
@@ -154,8 +154,8 @@ class SampledCase:
         self.growth.append((self.tokens, look.modes[name]))
         return share >= -math.log10(self.ledger.plan.alpha)
 
-    def _laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:
-        """q is what a leak would leak towards; also where no drafts are made, so that the control bets the same."""
+    def laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:
+        """p and q of every token. q is what a leak would leak to; also where nothing is drafted: the control bets the same."""
         target = self.subject.target.logits(sequences)
         draft = None if self.mode.draft_law == "n-gram" else self.subject.draft.logits(sequences)
         tolerance = self.subject.tolerance

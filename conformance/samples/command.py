@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from conformance.progress import watching
 from conformance.protocols import Models, Scorer
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
+from conformance.reproduction import models as named
+from conformance.reproduction import with_command
 from conformance.run import models_named
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.survey import Survey, survey
@@ -33,7 +36,8 @@ def run_judge(
     known = read_expected(expected) if expected else []
     AuditSettings(Level("samples", 1, 1, ""), judging.alpha, judging.seed, 1, judging.defaults.temperature)  # out of range?
     report = _evidence(path, models_named(target, draft)) if path.is_dir() else _samples(path, judging, target, draft, console)
-    reports: Sequence[EngineReport] = mark_expected([report], known)
+    command = shlex.join(["specref", "judge", path.name, *named(target, draft)])
+    reports: Sequence[EngineReport] = mark_expected([with_command(report, command)], known)
     try:
         files = write(reports, out)
     except OSError as error:
