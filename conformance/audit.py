@@ -24,6 +24,7 @@ from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
 from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
 from conformance.harness import EngineFailed, EngineInfo, Runner
+from conformance.jobs import COMPONENTS, FAMILIES, GREEDY, Failures, Job, turns
 from conformance.lanes import Lanes
 from conformance.law_audit import sealed_ledgers
 from conformance.levels import AuditSettings
@@ -40,8 +41,6 @@ from specref.models import BadModel
 
 __all__ = ["Pair", "Silent", "Watcher", "audit_engine"]
 
-MOST_FAILURES, MOST_OF_A_MODE = 12, 2
-"""After this many crashes (a hang counts as four) an engine is not started again, nor for a mode that it failed in so often."""
 MOST_PROBED = 3
 """Modes whose violations are probed at the lowest level; at the others all are."""
 WORK_OF_A_FAMILY = 40
@@ -79,18 +78,6 @@ def audit_engine(
 
 
 @dataclass
-class _Job:
-    """Something to do with a running engine. reports: (requirement, name) of what it may leave unfinished."""
-
-    what: str
-    mode: Mode
-    do: Callable[[Runner], None]
-    size: int
-    reports: Sequence[tuple[str, str]] = ()
-    pair: int = 0
-
-
-@dataclass
 class _Audit:
     name: str
     make_runner: Callable[[], Runner]
@@ -100,7 +87,7 @@ class _Audit:
     others: Sequence[Pair] = ()
     self_draft: Callable[[], Runner] | None = None
     evidence: Evidence = field(default_factory=Unkept)
-    failures: list[tuple[str, EngineFailed]] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
         self.gathered = Gathered(self.subject, self.settings)
@@ -138,54 +125,58 @@ class _Audit:
         self.watcher.begin(self.name, sum(job.size for job in jobs))
         try:
             with ThreadPoolExecutor(lanes) as pool:
-                list(pool.map(self._do, jobs))
+                list(pool.map(self._take_turn, turns(jobs)))
         finally:
             self.watcher.end(self.name)
-        findings = self._narrowed(made.judged(ledgers))
+        findings = self._narrowed(made.judged(ledgers), lanes)
         self.evidence.finish(ledgers)
         return findings, ledgers
 
-    def _narrowed(self, findings: Sequence[Finding]) -> list[Finding]:
+    def _narrowed(self, findings: Sequence[Finding], lanes: int) -> list[Finding]:
         """Where a law is violated, probes narrow the cause; the first violation of each mode says it."""
         found = {(one.requirement, one.mode): one for one in findings}
         controls = self.gathered.controls()
         most = 0 if not self.settings.level.requests else MOST_PROBED if self.settings.level.cases == "plain" else None
-        for state in first_of_each_mode(self.gathered.states, found)[:most]:
-            name = state.case.name
+        states = first_of_each_mode(self.gathered.states, found)[:most]
+
+        def cause(state: SampledCase) -> Diagnosis:
             try:
-                cause = narrow(state, found, controls.get(name, ""), self.engines)
+                return narrow(state, found, controls.get(state.case.name, ""), self.engines)
             except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
-                cause = Diagnosis("unknown", f"the probes could not be finished ({problem})")
+                return Diagnosis("unknown", f"the probes could not be finished ({problem})")
+
+        with ThreadPoolExecutor(lanes) as pool:
+            causes = list(pool.map(cause, states))
+        for state, why in zip(states, causes, strict=True):
+            name = state.case.name
             law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)
-            found[law, name] = cause.added_to(found[law, name])
+            found[law, name] = why.added_to(found[law, name])
         return list(found.values())
 
     @property
     def _subjects(self) -> list[Subject]:
         return [self.subject, *(pair.subject for pair in self.others)]
 
-    def _jobs(self, modes: Sequence[Mode], ledgers: Mapping[str, Ledger]) -> list[_Job]:
-        """LAW and greedy decoding before the families, which may ask for what an engine refuses; of each the control comes
-        first, and long jobs before short ones, so that the lanes end together."""
+    def _jobs(self, modes: Sequence[Mode], ledgers: Mapping[str, Ledger]) -> list[Job]:
+        """All that is to be done: cases, greedy decoding and families of every mode, and the components."""
         level, jobs = self.settings.level, []
         for case in self.gathered.plan.cases:
             jobs.append(self._case_job(case, ledgers[part(case.mode)]))
         for mode in modes:
-            jobs.append(_Job("greedy", mode, partial(self._greedy, mode), self.gathered.prompts, [("GREEDY-1", mode.name)]))
+            jobs.append(Job(GREEDY, mode, partial(self._greedy, mode), self.gathered.prompts, [("GREEDY-1", mode.name)]))
             if mode.name not in self.gathered.asked:
                 continue
             requirements = [one for group, _ in GROUPS for one in group if mode.speculates or one != "ACCEPT-3"]
             reports, size = [(one, mode.name) for one in requirements], WORK_OF_A_FAMILY * level.requests
-            jobs.append(_Job("families", mode, partial(self._families, mode), size, reports))
+            jobs.append(Job(FAMILIES, mode, partial(self._families, mode), size, reports))
             if mode.speculates and self.self_draft and mode.draft_law == "draft model" and "ACCEPT-2" in mode.promises:
                 pair, do = len(self.others) + 1, partial(self._self_draft, mode)
-                jobs.append(_Job("self-draft", mode, do, level.requests, [("ACCEPT-2", mode.name)], pair))
-        jobs.sort(key=lambda job: (job.pair, job.what == "families", job.mode.speculates, -job.size))
+                jobs.append(Job("self-draft", mode, do, level.requests, [("ACCEPT-2", mode.name)], pair))
         if level.rows:
-            jobs.insert(0, _Job("components", modes[0], self._components, level.rows, [("LAW-3", NONE)]))
+            jobs.append(Job(COMPONENTS, modes[0], self._components, level.rows, [("LAW-3", NONE)]))
         return jobs
 
-    def _case_job(self, case: Case, ledger: Ledger) -> _Job:
+    def _case_job(self, case: Case, ledger: Ledger) -> Job:
         state = SampledCase(case, self._subjects[case.pair], self.settings, ledger, self.gathered.lock)
         self.gathered.states.append(state)
 
@@ -194,31 +185,22 @@ class _Audit:
             state.run(crew, lambda amount: self.watcher.advance(self.name, amount, case.name))
 
         reports = [(requirement, case.name) for requirement in ("LAW-1", "LAW-2")]
-        return _Job(case.setting.name, case.mode, do, case.tokens, reports, case.pair)
+        return Job(case.setting.name, case.mode, do, case.tokens, reports, case.pair)
 
-    def _do(self, job: _Job) -> None:
-        problem = self._given_up(job)
-        if problem is None:
-            with self.engines.runner(job.pair) as runner:
-                problem = self._problem(job, runner)
-        for requirement, name in job.reports if problem else ():
-            mark_unfinished(self.gathered.findings, requirement, name, problem or "")
+    def _take_turn(self, turn: Sequence[Job]) -> None:
+        with self.engines.runner(turn[0].pair) as runner:
+            for job in turn:
+                problem = self.failures.against(job) or self._problem(job, runner)
+                for requirement, name in job.reports if problem else ():
+                    mark_unfinished(self.gathered.findings, requirement, name, problem or "")
 
-    def _given_up(self, job: _Job) -> str | None:
-        of_mode = [failed for mode, failed in self.failures if mode == job.mode.name and job.what != "components"]
-        whole = sum(4 if failed.kind == "hang" else 1 for _, failed in self.failures)
-        if len(of_mode) < MOST_OF_A_MODE and whole < MOST_FAILURES:
-            return None
-        failed = of_mode[-1] if of_mode else self.failures[-1][1]
-        return f"not judged, because the engine had failed before ({failed.kind}: {failed})"
-
-    def _problem(self, job: _Job, runner: Runner) -> str | None:
+    def _problem(self, job: Job, runner: Runner) -> str | None:
         """Do a job; what went wrong with it."""
         try:
             job.do(runner)
+            self.failures.went_well()
         except EngineFailed as failed:
-            if failed.kind != "unsupported":
-                self.failures.append((job.mode.name, failed))
+            self.failures.note(job, failed)
             return f"{failed.kind}: {failed}"
         except NonsenseOutput as nonsense:
             return f"nonsense: {nonsense}"

@@ -29,6 +29,7 @@ from conformance.sampling import NonsenseOutput, judged_part
 from conformance.statistics.evidence import WrongUse
 from conformance.stop_requests import ask_for_ends
 from specref.models import BadModel
+from specref.processors import SamplingSettings
 
 ROWS = 8
 """Requests of a batch."""
@@ -38,6 +39,8 @@ BANS = ("logit_bias", "bad_words", "min_tokens")
 """Settings that a lossy mode obeys too."""
 CHAIN_RULES = ("ratio", "block")
 """Rules of modes that draft chains, so that a draft has at most k tokens."""
+MOST_CRASHES = 2
+"""Groups of a mode that may crash before the rest is left out."""
 STATISTICAL = 4
 """Findings of a mode that share its part of the false-alarm rate."""
 
@@ -63,7 +66,12 @@ def loud(asking: Asking, alpha: float) -> list[Finding]:
 
 def _tried(asking: Asking, probe: Probe) -> Tried:
     requests = asking.requests(f"probe {probe.setting}", min(4, asking.settings.level.requests), probe.settings)
-    answer = asking.try_to_ask(requests)
+    try:
+        answer = asking.try_to_ask(requests)
+    except EngineFailed as failed:
+        if not _ends_it_again(asking, requests, failed):
+            raise
+        return Tried(probe, end=str(failed))
     if isinstance(answer, str):
         return Tried(probe, refusal=answer)
     outputs = [Output(judged_part(request, output)) for request, output in zip(requests, answer)]
@@ -94,6 +102,18 @@ def company(asking: Asking, alpha: float) -> list[Finding]:
     planned = len(requests) * len(schedules)
     finding = company_finding(mode, alone, schedules, planned, logits=logits, margin=asking.subject.margin)
     return [finding if not isinstance(mixed, str) else replace(finding, summary=f"{finding.summary}; mixed batches: {mixed}")]
+
+
+def _ends_it_again(asking: Asking, requests: Sequence[Request], failed: EngineFailed) -> bool:
+    """Whether a setting ends the engine: it answers the same requests without the setting, and ends at them once more."""
+    if failed.kind != "crash":
+        return False
+    asking.ask([replace(one, settings=SamplingSettings(max_tokens=one.settings.max_tokens)) for one in requests])
+    try:
+        asking.try_to_ask(requests)
+    except EngineFailed as again:
+        return again.kind == "crash"
+    return False
 
 
 def seed(asking: Asking, alpha: float) -> list[Finding]:
@@ -212,29 +232,31 @@ GROUPS: tuple[tuple[tuple[str, ...], Group], ...] = (
 
 
 def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFailed]:
-    """Every group in turn. A crash is given as it is, after the errors that it leaves; nothing more is asked then. A mode that
-    is refused as a whole is not exposed."""
+    """Every group in turn. A crash is given as it is, at the end, after the errors that it left; after `MOST_CRASHES` (or a
+    hang) nothing more is asked. A mode that is refused as a whole is not exposed."""
     refused = _refusal(asking)
     if refused is not None:
         yield from _all([one for requirements, _ in GROUPS for one in requirements], asking.mode, Verdict.NOT_EXPOSED, refused)
         return
-    for number, (requirements, group) in enumerate(GROUPS):
+    failed: list[EngineFailed] = []
+    for requirements, group in GROUPS:
+        if len(failed) >= MOST_CRASHES or any(one.kind != "crash" for one in failed):
+            why = f"not judged, because the engine had failed before ({failed[-1].kind}: {failed[-1]})"
+            yield from _all(requirements, asking.mode, Verdict.ERROR, why)
+            continue
         try:
             yield from group(asking, alpha)
-        except EngineFailed as failed:
-            if failed.kind == "unsupported":
-                yield from _all(requirements, asking.mode, Verdict.NOT_EXPOSED, str(failed))
+        except EngineFailed as problem:
+            if problem.kind == "unsupported":
+                yield from _all(requirements, asking.mode, Verdict.NOT_EXPOSED, str(problem))
                 continue
-            yield from _all(requirements, asking.mode, Verdict.ERROR, f"{failed.kind}: {failed}")
-            rest = tuple(requirement for later, _ in GROUPS[number + 1 :] for requirement in later)
-            why = f"not judged, because the engine had failed before ({failed.kind}: {failed})"
-            yield from _all(rest, asking.mode, Verdict.ERROR, why)
-            yield failed
-            return
+            yield from _all(requirements, asking.mode, Verdict.ERROR, f"{problem.kind}: {problem}")
+            failed.append(problem)
         except NonsenseOutput as nonsense:
             yield from _all(requirements, asking.mode, Verdict.ERROR, f"nonsense: {nonsense}")
         except (WrongUse, BadModel) as refused:
             yield from _all(requirements, asking.mode, Verdict.INCONCLUSIVE, f"cannot be judged: {refused}")
+    yield from failed[-1:]
 
 
 def _refusal(asking: Asking) -> str | None:

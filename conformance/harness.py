@@ -35,7 +35,9 @@ LOOK = 0.5
 
 
 class EngineFailed(Exception):
-    """The engine crashed, hung, answered nonsense, or refused. kind: "crash", "hang", "memory", "nonsense" or "unsupported".
+    """The engine crashed, hung, answered nonsense, refused, or cannot be had here.
+
+    kind: "crash", "hang", "memory", "nonsense", "unsupported" or "not run".
 
     The message goes into reports that are shared, so folders of this machine are left out of it; the engine's log has them.
 
@@ -105,6 +107,9 @@ class Runner(Protocol):
     def components(self) -> Sequence[Component]:
         """See `Engine.components`; each call of a method may raise EngineFailed, or RemoteError for what the engine raised."""
 
+    def renew(self) -> bool:
+        """See `Engine.renew`. False: close it, and start another."""
+
     def close(self) -> None:
         """End the engine."""
 
@@ -130,6 +135,10 @@ class InProcess:
     def components(self) -> Sequence[Component]:
         """See `Runner.components`."""
         return self._engine.components()
+
+    def renew(self) -> bool:
+        """See `Runner.renew`."""
+        return self._engine.renew()
 
     def close(self) -> None:
         """See `Runner.close`."""
@@ -220,6 +229,13 @@ class EngineProcess:
             raise RemoteError(str(said["raised"]))
         return said.get("value")
 
+    def renew(self) -> bool:
+        """See `Runner.renew`. A process that is not there was asked nothing."""
+        try:
+            return self._pipe is None or self._ask({"do": "renew"}).get("value") is True
+        except EngineFailed:
+            return self._pipe is None
+
     def close(self) -> None:
         """End the engine's process: politely at first, then by force."""
         if self._process is not None:
@@ -259,8 +275,10 @@ class EngineProcess:
             raise self._failed("nonsense", f"the engine sent {str(said)[:60]!r} where a message was due")
         if "error" in said:
             kind, message = str(said["error"]), str(said.get("message", "no message"))
-            if kind == "unsupported":  # the engine is well; only this mode or setting is refused
+            if kind in ("unsupported", "not run"):  # the engine is well; only this mode or setting is refused
                 raise EngineFailed(kind, message)
+            if kind == "ended":  # and so is its adapter
+                raise EngineFailed("crash", message)
             raise self._failed(kind, message)
         return said
 

@@ -58,7 +58,9 @@ class Lanes:
                 lane.runner, lane.pair = self._makers[pair](), pair
             yield lane.runner
             if id(lane.runner) in self._spent:
-                self._end(lane)
+                self._spent.discard(id(lane.runner))
+                if not lane.runner.renew():
+                    self._end(lane)
         finally:
             self._idle.put(lane)
 
@@ -68,12 +70,27 @@ class Lanes:
 
     @contextmanager
     def fresh(self, pair: int = 0) -> Iterator[Runner]:
-        """A runner that nobody asked anything before, ended afterwards."""
+        """A runner that nobody asked anything before: a renewed one where that is to be had, else another, ended afterwards."""
+        with ExitStack() as lent:
+            for runner in self._renewed(lent, pair):
+                yield runner
+                return
         runner = self._makers[pair]()
         try:
             yield runner
         finally:
             runner.close()
+
+    def _renewed(self, lent: ExitStack, pair: int) -> Iterator[Runner]:
+        """The runner of an idle lane, held until `lent` is closed, if it can forget what it was asked."""
+        try:
+            lane = self._idle.get_nowait()
+        except Empty:
+            return
+        if lane.runner is not None and lane.pair == pair and lane.runner.renew():
+            yield lent.enter_context(self._lent(lane, pair))
+        else:
+            self._idle.put(lane)
 
     def close(self) -> None:
         """End every engine."""

@@ -23,6 +23,14 @@ class Unsupported(Exception):
     """The engine cannot do what was asked. The message names the setting; an adapter never works around it."""
 
 
+class NotHere(Unsupported):
+    """This machine lacks what the mode needs (a GPU, a package, another model): it is not run, rather than refused."""
+
+
+class Ended(Exception):
+    """What the adapter runs has ended by itself. The adapter is well: asked again, it starts another."""
+
+
 @dataclass(frozen=True)
 class Models:
     """Folders of the models under audit: the target, and the model that drafts for it."""
@@ -166,7 +174,7 @@ class Engine(Protocol):
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """One output per request, in the order of the requests, which an engine that has batches runs together.
 
-        Raises Unsupported, naming the setting, for one that it cannot honour.
+        Raises Unsupported, naming the setting, for one that it cannot honour; NotHere for a mode that this machine cannot run.
         """
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
@@ -179,6 +187,10 @@ class Engine(Protocol):
     def components(self) -> Sequence[Component]:
         """Its parts that can be audited alone: verifiers, mask builders, tree readers, caches, drafters."""
         return ()
+
+    def renew(self) -> bool:
+        """End all that was asked anything, so that no later answer can depend on it. False: only a new process does that."""
+        return False
 
     def close(self) -> None:
         """Release what it holds."""

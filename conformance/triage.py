@@ -139,24 +139,25 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
         asking = Asking(runner, state.mode, state.subject, state.settings)
         together = sample(asking, sampling, number, company=COMPANY)
         alone = sample(asking, sampling, number, company=1)
-    with engines.runner(case.pair) as runner:
-        used = sample(Asking(runner, state.mode, state.subject, state.settings), sampling, number, company=COMPANY)
-    said: tuple[str, ...] = (
-        f"fresh process, batches of {COMPANY}: log10 evidence {together.log10_e:.1f} in {len(together.tokens)} tokens",
-        f"fresh process, one by one: log10 evidence {alone.log10_e:.1f}",
-        f"used process, batches of {COMPANY}: log10 evidence {used.log10_e:.1f}",
-    )
-    if together.log10_e >= ALARM > CALM > alone.log10_e:
-        return Diagnosis("rows", "a request alone conforms, in the company of others it does not", said)
+        said: tuple[str, ...] = (
+            f"fresh process, batches of {COMPANY}: log10 evidence {together.log10_e:.1f} in {len(together.tokens)} tokens",
+            f"fresh process, one by one: log10 evidence {alone.log10_e:.1f}",
+        )
+        if together.log10_e >= ALARM:
+            if alone.log10_e < CALM:
+                return Diagnosis("rows", "a request alone conforms, in the company of others it does not", said)
+            heats = [sample(asking, replace(_bare(sampling), temperature=t), number // 2, company=1).heat for t in HEATS]
+            again = sample(asking, sampling, number // 2, company=COMPANY)
+            said += (f"later, in batches of {COMPANY}: log10 evidence {again.log10_e:.1f} in {len(again.tokens)} tokens",)
+            kept_out = outside_top_k(asking, replace(_bare(sampling), temperature=1.0), number // 4)
     if together.log10_e < ALARM:
+        with engines.runner(case.pair) as runner:
+            used = sample(Asking(runner, state.mode, state.subject, state.settings), sampling, number, company=COMPANY)
+        said += (f"used process, batches of {COMPANY}: log10 evidence {used.log10_e:.1f}",)
         if used.log10_e < ALARM and state.tokens > MOST:
             why = f"it took {state.tokens} tokens to show, more than the probes sample"
             return Diagnosis("unknown", why, said + _guilty_parts(found))
         return Diagnosis("state", "a fresh process conforms: what earlier requests left behind changes later ones", said)
-    with engines.fresh(case.pair) as runner:
-        asking = Asking(runner, state.mode, state.subject, state.settings)
-        heats = [sample(asking, replace(_bare(sampling), temperature=t), number // 2, company=1).heat for t in HEATS]
-        kept_out = outside_top_k(asking, replace(_bare(sampling), temperature=1.0), number // 4)
     said += (f"temperatures {HEATS} asked for, {tuple(round(heat, 2) for heat in heats)} fitted",)
     greedy = found.get(("GREEDY-1", state.mode.name))
     wrong_at_zero = greedy is not None and greedy.verdict is Verdict.VIOLATES

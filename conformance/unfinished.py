@@ -18,12 +18,19 @@ def mark_unfinished(findings: Findings, requirement: str, mode: str, problem: st
     >>> mark_unfinished(found, "LAW-1", "fast", "unsupported: no top_k")
     >>> found["LAW-1", "fast"].verdict
     <Verdict.NOT_EXPOSED: 'not exposed'>
+    >>> mark_unfinished(found, "LAW-1", "graphs", "not run: enforce_eager needs a GPU")
+    >>> found["LAW-1", "graphs"].verdict
+    <Verdict.NOT_RUN: 'not run'>
     """
     known = findings.get((requirement, mode))
-    if known is not None and known.verdict in (Verdict.VIOLATES, Verdict.CONFORMS, Verdict.LOSSY_AS_DECLARED):
+    not_here = problem.startswith("not run")
+    open_still = (Verdict.INCONCLUSIVE, Verdict.ERROR) if not_here else (Verdict.INCONCLUSIVE,)
+    if known is not None and known.verdict not in open_still:
         return
     verdict = Verdict.ERROR
-    if problem.startswith("unsupported") and known is None:  # it may refuse a mode, but not half of it
+    if not_here:
+        verdict = Verdict.NOT_RUN
+    elif problem.startswith("unsupported") and known is None:  # it may refuse a mode, but not half of it
         verdict = Verdict.NOT_EXPOSED
     elif problem.startswith("cannot be judged"):
         verdict = Verdict.INCONCLUSIVE

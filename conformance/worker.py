@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.components import KINDS, kind_of
-from conformance.protocols import Engine, Mode, Models, Request, Unsupported
+from conformance.protocols import Ended, Engine, Mode, Models, NotHere, Request, Unsupported
 from conformance.wire import receive, send
 
 KEY = "SPECREF_WORKER_KEY"
@@ -56,7 +56,10 @@ class _Served:
         try:
             getattr(self, f"do_{asked['do']}")(asked)
         except Unsupported as refusal:
-            send(self.pipe, {"error": "unsupported", "message": str(refusal)})
+            kind = "not run" if isinstance(refusal, NotHere) else "unsupported"
+            send(self.pipe, {"error": kind, "message": str(refusal)})
+        except Ended as ended:
+            send(self.pipe, {"error": "ended", "message": str(ended)})
 
     def do_describe(self, asked: dict[str, Any]) -> None:
         """Name, version and modes."""
@@ -74,6 +77,10 @@ class _Served:
         """The engine's own counts."""
         counts = self.engine.metrics(Mode(**asked["mode"]))
         send(self.pipe, {"value": None if counts is None else {name: float(value) for name, value in counts.items()}})
+
+    def do_renew(self, asked: dict[str, Any]) -> None:
+        """Whether the engine could forget all that it was asked."""
+        send(self.pipe, {"value": self.engine.renew()})
 
     def do_components(self, asked: dict[str, Any]) -> None:
         """What can be audited alone: kind, number and facts of each component."""

@@ -56,13 +56,17 @@ def probes(max_tokens: int, banned: Sequence[int], eos: Sequence[int]) -> list[P
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of a probe: the refusal's message, or outputs with the target's raw logits along them (`[len(output), V]`)."""
+    """What came of a probe: the refusal's message, or outputs with the target's raw logits along them (`[len(output), V]`).
+
+    end: how the engine ended, twice, where it answers the same requests without the setting.
+    """
 
     probe: Probe
     requests: Sequence[Request] = ()
     outputs: Sequence[Output] = ()
     logits: Sequence[npt.NDArray[np.float64]] = ()
     refusal: str | None = None
+    end: str | None = None
 
 
 def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: int) -> Finding:
@@ -73,6 +77,9 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
     places = []
     for one in tried:
         setting = one.probe.setting
+        if one.end is not None:
+            places.append(Place(setting, "an answer or a refusal", f"the end of the engine, twice ({one.end[:120]})"))
+            continue
         if one.refusal is not None:
             if setting.replace("_", "") not in one.refusal.lower().replace("_", "").replace("-", "").replace(" ", ""):
                 places.append(Place(setting, "a refusal that names the setting", repr(one.refusal[:80])))

@@ -225,6 +225,10 @@ class _Recording:
         """See `Runner.components`."""
         return self._runner.components()
 
+    def renew(self) -> bool:
+        """See `Runner.renew`."""
+        return self._runner.renew()
+
     def close(self) -> None:
         """See `Runner.close`."""
         self._runner.close()

@@ -139,5 +139,9 @@ class _Replay:
         """Components are not part of the evidence of samples."""
         return ()
 
+    def renew(self) -> bool:
+        """See `Runner.renew`: what was stored stays as it is."""
+        return True
+
     def close(self) -> None:
         """Nothing is held."""

@@ -69,6 +69,9 @@ class Counted:
     def close(self) -> None:
         self.closed = True
 
+    def renew(self) -> bool:
+        return False
+
 
 def make() -> Runner:
     return Counted()  # type: ignore[return-value]

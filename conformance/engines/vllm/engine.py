@@ -16,7 +16,7 @@ from conformance.engines.vllm.components import all_components
 from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.modes import all_modes
 from conformance.engines.vllm.offline import Offline
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Ended, Engine, Mode, Models, Output, Request, Unsupported
 
 
 class VllmEngine(Engine):
@@ -42,12 +42,10 @@ class VllmEngine(Engine):
             self._mode, self._offline = mode, Forked(partial(Offline, self._models, mode, requests[0].seed))
         try:
             yield from self._offline.ask("generate", requests)
-        except Unsupported:
-            raise
-        except RuntimeError:  # an engine that has failed is not asked again
+        except RuntimeError as error:  # an engine that has failed is not asked again
             self._offline.close()
             self._mode = self._offline = None
-            raise
+            raise Ended(str(error)) from error
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
@@ -58,6 +56,11 @@ class VllmEngine(Engine):
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""
         return all_components()
+
+    def renew(self) -> bool:
+        """See `Engine.renew`: what was asked anything is a process that ends now."""
+        self.close()
+        return True
 
     def close(self) -> None:
         """See `Engine.close`."""

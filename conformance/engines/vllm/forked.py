@@ -31,7 +31,7 @@ class Forked:
         return self._process is not None
 
     def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the object. Raises Unsupported, or RuntimeError saying what went wrong."""
+        """Call a method of the object. Raises what it refuses with, or RuntimeError saying what went wrong."""
         if self._process is None:
             self._start()
         try:
@@ -39,8 +39,8 @@ class Forked:
             kind, value = self._pipe.recv()
         except (EOFError, OSError):
             raise RuntimeError(f"vLLM's process {self._ended()}") from None
-        if kind == "unsupported":
-            raise Unsupported(value)
+        if kind == "refused":
+            raise value
         if kind == "raised":
             raise RuntimeError(value)
         return value
@@ -83,7 +83,7 @@ def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
             served = make() if served is None else served
             pipe.send(("value", getattr(served, method)(*arguments, **named)))
         except Unsupported as refusal:
-            pipe.send(("unsupported", str(refusal)))
+            pipe.send(("refused", type(refusal)(str(refusal))))
         except Exception as error:
             traceback.print_exc()
             pipe.send(("raised", describe(error)))

@@ -15,7 +15,7 @@ from conformance.engines.vllm.metrics import from_objects
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
-from conformance.protocols import Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Mode, Models, NotHere, Output, Request, Unsupported
 
 KV_BYTES = 64 * 2**20
 """Bytes of key-value cache: thousands of tokens of a small model."""
@@ -38,7 +38,7 @@ PLAIN: dict[str, Any] = {
 
 
 class Offline:
-    """vLLM's `LLM` for one mode. seed: of the engine's own generator. Raises Unsupported for what is not to be had here."""
+    """vLLM's `LLM` for one mode. seed: of the engine's own generator. Raises NotHere for what is not to be had here."""
 
     def __init__(self, models: Models, mode: Mode, seed: int) -> None:
         self._mode = mode
@@ -86,29 +86,29 @@ class Offline:
 
 
 def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:
-    """vLLM's `speculative_config`, with folders for roles. Raises Unsupported for what is not to be had here."""
+    """vLLM's `speculative_config`, with folders for roles. Raises NotHere for what is not to be had here."""
     asked = dict(mode.speculation)
     method = asked.get("method")
     needs = [name for name in NEEDS_GPU if name in mode.options] + ["ngram_gpu"] * (method == "ngram_gpu")
     if needs and not torch.cuda.is_available():
-        raise Unsupported(f"{needs[0]}: not run, it needs a GPU and vLLM's GPU build")
+        raise NotHere(f"{needs[0]}: it needs a GPU and vLLM's GPU build")
     if mode.options.get("tensor_parallel_size", 1) > max(1, torch.cuda.device_count()):
-        raise Unsupported(f"tensor_parallel_size: not run, it needs {mode.options['tensor_parallel_size']} GPUs")
+        raise NotHere(f"tensor_parallel_size: it needs {mode.options['tensor_parallel_size']} GPUs")
     if method == "suffix" and importlib.util.find_spec("arctic_inference") is None:
-        raise Unsupported("suffix: vLLM needs the package arctic-inference for it (pip install --no-deps arctic-inference)")
+        raise NotHere("suffix: vLLM needs the package arctic-inference for it (pip install --no-deps arctic-inference)")
     if method == "mtp" and not _predicts_ahead(models.target):
-        raise Unsupported("mtp: the target has no layers that predict several tokens ahead")
+        raise NotHere("mtp: the target has no layers that predict several tokens ahead")
     if asked.get("model") in ROLES:
         asked["model"] = str(folder_of(models, str(asked["model"])))
     return asked or None
 
 
 def folder_of(models: Models, role: str) -> Path:
-    """The folder of a role: target, draft, or heads that lie beside the target. Raises Unsupported where there are none."""
+    """The folder of a role: target, draft, or heads that lie beside the target. Raises NotHere where there are none."""
     folders = {"target": models.target, "draft": models.draft}
     folder = folders.get(role) or models.target.resolve().parent / role
     if not (folder / "config.json").exists():
-        raise Unsupported(f"{role}: no folder of that name, with such heads, lies beside the target")
+        raise NotHere(f"{role}: no folder of that name, with such heads, lies beside the target")
     return folder
 
 

@@ -74,6 +74,11 @@ class VllmServer(Engine):
             self._count()
         return self._counts.get(mode.name)
 
+    def renew(self) -> bool:
+        """See `Engine.renew`: the next request starts another server."""
+        self.close()
+        return True
+
     def close(self) -> None:
         """See `Engine.close`."""
         if self._process is not None:
