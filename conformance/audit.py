@@ -19,7 +19,7 @@ from conformance.component_audit import NONE, audit_components
 from conformance.crew import Crew
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
-from conformance.families import GROUPS, asked_modes, family_findings
+from conformance.families import asked_modes, expected_of, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
 from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
@@ -166,8 +166,7 @@ class _Audit:
             jobs.append(Job(GREEDY, mode, partial(self._greedy, mode), self.gathered.prompts, [("GREEDY-1", mode.name)]))
             if mode.name not in self.gathered.asked:
                 continue
-            requirements = [one for group, _ in GROUPS for one in group if mode.speculates or one != "ACCEPT-3"]
-            reports, size = [(one, mode.name) for one in requirements], WORK_OF_A_FAMILY * level.requests
+            reports, size = [(one, mode.name) for one in expected_of(mode)], WORK_OF_A_FAMILY * level.requests
             jobs.append(Job(FAMILIES, mode, partial(self._families, mode), size, reports))
             if mode.speculates and self.self_draft and mode.draft_law == "draft model" and "ACCEPT-2" in mode.promises:
                 pair, do = len(self.others) + 1, partial(self._self_draft, mode)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from conformance.checks import component_exact, component_law, draft, edge, kv, tree
+from conformance.checks.greedy import row_variance_finding
 from conformance.checks.places import not_exposed
 from conformance.components import (
     CacheSource,
@@ -27,18 +28,49 @@ from conformance.components import (
     Proposal,
     TreeReader,
     TreeVerifier,
+    VocabularyMap,
     kind_of,
 )
 from conformance.findings import Finding, Verdict
+from conformance.greedy_audit import has_margin
 from conformance.harness import EngineFailed, Runner
 from conformance.levels import AuditSettings
+from conformance.round_audit import round_findings
 from conformance.sampling import request_seed
 from conformance.statistics.evidence import WrongUse
 from conformance.statistics.greedy import Margin
 from conformance.subject import Subject
 
-DECIDES = {"verifier": "LAW-3", "masks": "TREE-1", "reader": "TREE-5", "caches": "KV-1", "drafts": "DRAFT-1"}
+DECIDES = {
+    "verifier": "LAW-3",
+    "masks": "TREE-1",
+    "reader": "TREE-5",
+    "caches": "KV-1",
+    "drafts": "DRAFT-1",
+    "map": "DRAFT-3",
+    "rounds": "KV-1",
+}
 """The requirement that stands for a component of each kind, where it could not be judged at all."""
+CHAINS, TREES, ROUNDS = "a verification function for chains", "a verification function for trees", "its rounds"
+OFFERS = {
+    **dict.fromkeys(("LAW-3", "LAW-4", "LAW-5"), "a verification function"),
+    "LAW-6": f"{CHAINS} that takes its random numbers as arguments",
+    **dict.fromkeys(("EDGE-1", "EDGE-2", "EDGE-3"), CHAINS),
+    "DRAFT-1": "a drafter with the laws of its drafts",
+    "DRAFT-3": "a map between two vocabularies",
+    "DRAFT-4": f"{ROUNDS} with what a draft net is fed",
+    **dict.fromkeys(("TREE-1", "TREE-2"), "what builds a tree's inputs"),
+    "TREE-3": f"{ROUNDS} with trees drafted for a rule that needs distinct siblings",
+    "TREE-4": f"{TREES} whose rule is known",
+    "TREE-5": "a way to read a tree of our making",
+    "TREE-6": f"{TREES} and one for chains of the same rule, which take their random numbers as arguments",
+    "KV-1": "a cache, or its rounds",
+    "KV-2": f"{ROUNDS} with the entries of a draft's cache",
+    "KV-3": f"{ROUNDS} with the pages of a prefix cache",
+    "GREEDY-3": f"{ROUNDS} with the logits of each window, or a way to read a window of our making",
+    **dict.fromkeys(("GRAMMAR-1", "GRAMMAR-2"), f"{ROUNDS} under a grammar"),
+}
+"""What an engine has to offer for each requirement that is judged of its parts."""
 NONE = "components"
 """In the place of a mode, where there is no component to name."""
 TRIAL_ROWS, LEAST_ROWS = 128, 1_024
@@ -72,15 +104,31 @@ def audit_components(
         kind = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
         yield Finding("LAW-3", NONE, kind, f"{failed.kind}: {failed}")
         return
-    if not components:
-        yield not_exposed("LAW-3", NONE, "any part that could be audited alone")
+    seen: set[str] = set()
+    for finding in _each(runner, components, subject, settings, alpha, watch):
+        seen.add(finding.requirement)
+        yield finding
+    for requirement, offer in OFFERS.items():
+        if requirement not in seen:
+            yield not_exposed(requirement, NONE, offer)
+
+
+def _each(
+    runner: Runner,
+    components: list[Component],
+    subject: Subject,
+    settings: AuditSettings,
+    alpha: float,
+    watch: Callable[[str], None],
+) -> Iterator[Finding]:
     number, end = len(components), time.monotonic() + (settings.level.seconds or math.inf)
     for place in range(number):
         component = components[place]
         watch(component.name)
         now = time.monotonic()
         try:
-            found = judge(component, subject, settings, alpha / number, now + (end - now) / (number - place))
+            until = now + (end - now) / (number - place)
+            found = judge(component, subject, settings, alpha / number, components, until)
             yield from (replace(one, mode=label(component)) for one in found)
         except EngineFailed as failed:
             verdict = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
@@ -103,20 +151,33 @@ def _not_judged(component: Component, verdict: Verdict, why: str) -> Finding:
 
 
 def judge(
-    component: Component, subject: Subject, settings: AuditSettings, alpha: float, until: float = math.inf
+    component: Component,
+    subject: Subject,
+    settings: AuditSettings,
+    alpha: float,
+    others: Sequence[Component] = (),
+    until: float = math.inf,
 ) -> Sequence[Finding]:
-    """All that is judged of one component. until: when it should be done, by `time.monotonic`."""
+    """All that is judged of one component. others: of the same engine, to hold a tree's verification against a chain's. until:
+    when it should be done, by `time.monotonic`."""
     kind, part = kind_of(component), cast(Any, component)
     seed = request_seed(settings.seed, "component", component.name)
     number = max(8, settings.level.rows // 256)
     if kind == "verifier":
-        return verifier_findings(part, settings.level.rows, seed, alpha, until)
+        return [
+            *verifier_findings(part, settings.level.rows, seed, alpha, until),
+            *tree_findings(part, others, max(32, number), seed),
+        ]
     if kind == "masks":
         return mask_findings(part, number, seed)
     if kind == "reader":
-        return [reader_finding(part, subject, min(number, 400), seed, until)]
+        return reader_findings(part, subject, min(number, 400), seed, until)
     if kind == "caches":
         return [cache_finding(part, min(number, 400), seed, min(50, subject.target.vocabulary), until)]
+    if kind == "map":
+        return [map_finding(part)]
+    if kind == "rounds":
+        return round_findings(part, subject, settings, seed)
     return [drafter_finding(part, subject, settings.level.rows // 8, seed, alpha, until)]
 
 
@@ -152,15 +213,30 @@ def verifier_findings(
     return found
 
 
+def tree_findings(
+    verifier: ChainVerifier | TreeVerifier, others: Sequence[Component], number: int, seed: int
+) -> Iterator[Finding]:
+    """TREE-4 of a tree's verification, and TREE-6 where one of `others` verifies chains by the same rule."""
+    if not verifier.trees:
+        return
+    if verifier.rule in tree.KEEP_THE_LONGEST:
+        yield tree.longest_path_finding(verifier.name, tree.at_temperature_0(verifier, number, seed), number)
+    chains: list[ChainVerifier] = [cast(Any, one) for one in others if kind_of(one) == "verifier"]
+    rule = tree.AS_CHAINS.get(verifier.rule)
+    same = [one for one in chains if not one.trees and one.rule == rule and one.takes_uniforms]
+    if verifier.takes_uniforms and same:
+        yield tree.width_one_finding(verifier.name, *tree.of_width_one(verifier, same[0], 4 * number, seed), 1)
+
+
 def mask_findings(builder: MaskBuilder, number: int, seed: int) -> list[Finding]:
     """TREE-1 and TREE-2 over `number` trees."""
     return tree.input_findings(builder.name, tree.build_all(builder, tree.trees(number, seed)), number)
 
 
-def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int, until: float = math.inf) -> Finding:
-    """TREE-5: logits at the nodes of `number` random trees, each beside those of its path alone."""
+def reader_findings(reader: TreeReader, subject: Subject, number: int, seed: int, until: float = math.inf) -> list[Finding]:
+    """TREE-5: logits at the nodes of `number` random trees, each beside those of its path alone; GREEDY-3: those of chains."""
     rng = np.random.default_rng([seed, 8])
-    together, alone, names = [], [], []
+    together, alone, names, window = [], [], [], []
     for case, (length, shape) in enumerate(in_time(tree.trees(number, seed), until, LEAST_TRIED)):
         prefix = tuple(rng.integers(reader.vocabulary, size=length).tolist())
         tokens = tuple(rng.integers(reader.vocabulary, size=len(shape)).tolist())
@@ -169,9 +245,21 @@ def reader_finding(reader: TreeReader, subject: Subject, number: int, seed: int,
             path = tuple(tokens[one] for one in (0, *shape.path(node)))
             alone.append(np.asarray(reader.alone(prefix + path), dtype=np.float64))
             names.append(f"tree {case}, node {node}")
+        window += [max(shape.depths) == len(shape) - 1] * len(shape)
     margin = Margin(max(4 * subject.tolerance.eta, 1e-9), subject.dtype, subject.tolerance.positions)
-    rows = Logits(np.concatenate(together), np.array(alone))
-    return tree.node_logits_finding(reader.name, rows, margin, len(names), names)
+    rows, chains = Logits(np.concatenate(together), np.array(alone)), np.flatnonzero(window)
+    found = [tree.node_logits_finding(reader.name, rows, margin, len(names), names)]
+    if has_margin(subject):
+        in_windows, of_chains = Logits(rows.together[chains], rows.alone[chains]), [names[row] for row in chains]
+        found.append(row_variance_finding(reader.name, in_windows, margin, 1, of_chains))
+    return found
+
+
+def map_finding(component: VocabularyMap) -> Finding:
+    """DRAFT-3."""
+    return draft.vocabulary_map_finding(
+        component.name, component.table(), component.convention, component.vocabulary, texts=component.texts()
+    )
 
 
 def cache_finding(source: CacheSource, number: int, seed: int, vocabulary: int, until: float = math.inf) -> Finding:

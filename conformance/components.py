@@ -1,4 +1,4 @@
-"""Parts of an engine that can be audited alone: verifiers, tree inputs, caches, drafters.
+"""Parts of an engine that can be audited alone: verifiers, tree inputs, caches, drafters, vocabulary maps, and its rounds.
 
 A part is handed instances of the judge's own making, a hundred thousand and more, adversarial ones among them; so little hides.
 An adapter is a class that satisfies one of these protocols. Caches have theirs in `specref.kv_cache`, fed with token ids.
@@ -160,7 +160,81 @@ class TreeReader(Protocol):
         """Logits `[V]` after `context`, read by itself."""
 
 
-Component = ChainVerifier | TreeVerifier | MaskBuilder | DraftSource | CacheSource | TreeReader
+Entries = npt.NDArray[Any]
+
+
+class VocabularyMap(Protocol):
+    """A map from a draft's vocabulary to the target's.
+
+    convention: "offset" where draft id i means target id i + table[i], "absolute" where it means table[i]. vocabulary: the
+    target's.
+    """
+
+    name: str
+    convention: Literal["offset", "absolute"]
+    vocabulary: int
+
+    def table(self) -> Ints:
+        """The map `[D]`, one entry per draft id."""
+
+    def texts(self) -> tuple[Sequence[str], Sequence[str]] | None:
+        """What the draft's tokens and the target's look like; None if the draft's have no texts of their own."""
+
+
+@dataclass(frozen=True)
+class SeenRound:
+    """One round of one request, seen from within. What the engine does not have or does not show is None.
+
+    request: which of those asked. start: committed tokens before the round, prompt included; committed: all after it. drafted
+    `[n]`; parents `[n + 1]`: of a tree, whose root is the last committed token; None for a chain. scores `[n + 1, V]`: the
+    target's raw logits at the root and each draft, as read in the window. allowed `[n + 1, V]`: the tokens that the grammar
+    left there, all where there was no mask; matcher `[V]`: what it allows after the round. cache, draft_cache: the entries
+    after the round, and those that reading the committed tokens afresh leaves. fed: what the draft net read as true, as
+    (position of the feature, token beside it, position at which both stood).
+    """
+
+    request: int
+    start: int
+    committed: Tokens
+    drafted: Tokens
+    parents: Tokens | None = None
+    scores: Floats | None = None
+    allowed: Mask | None = None
+    matcher: Mask | None = None
+    cache: tuple[Entries, Entries] | None = None
+    draft_cache: tuple[Entries, Entries] | None = None
+    fed: tuple[tuple[int, int, int], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a run showed. rounds: in the order of their ends, each request's own in turn.
+
+    pages: of the prefix cache at the end: all tokens up to the page's end, its entries, and fresh ones; None if there is none.
+    """
+
+    rounds: tuple[SeenRound, ...]
+    pages: tuple[tuple[Tokens, Entries, Entries], ...] | None = None
+
+
+class RoundWatcher(Protocol):
+    """Runs requests as the engine would, and tells what each of their rounds was.
+
+    rule: the one that verifies. tolerance: how far apart two lawful ways of filling a cache may leave an entry. lag: entries by
+    which the draft's cache may lawfully lag behind. grammars: whether requests may have one.
+    """
+
+    name: str
+    rule: str
+    tolerance: float
+    lag: int
+    grammars: bool
+
+    def watch(self, prompts: Sequence[Tokens], max_tokens: int, temperature: float, seed: int, grammar: str) -> Trace:
+        """Requests after these prompts, together; grammar: what their outputs follow (see `Request`), or ""."""
+
+
+Component = ChainVerifier | TreeVerifier | MaskBuilder | DraftSource | CacheSource | TreeReader | VocabularyMap | RoundWatcher
 """What `Engine.components` may give."""
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -169,6 +243,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "drafts": ("name", "propose"),
     "caches": ("name", "trees", "tolerance", "make"),
     "reader": ("name", "vocabulary", "tree", "alone"),
+    "map": ("name", "convention", "vocabulary", "table", "texts"),
+    "rounds": ("name", "rule", "tolerance", "lag", "grammars", "watch"),
 }
 """What makes an object a component of each kind."""
 

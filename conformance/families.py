@@ -14,17 +14,18 @@ import numpy as np
 from conformance.asking import Asking
 from conformance.cases import common_tokens, part
 from conformance.checks.accept import counts_finding, metrics_finding
-from conformance.checks.batch import company_finding, row_law_finding
+from conformance.checks.batch import row_law_finding
 from conformance.checks.logprob import logprob_findings
 from conformance.checks.loud import Probe, Tried, declared_finding, loud_findings, probes
 from conformance.checks.places import not_exposed, not_promised
 from conformance.checks.seed import independence_finding, repeat_findings
+from conformance.company import company
 from conformance.components import Floats
 from conformance.findings import Finding, Verdict
-from conformance.greedy_audit import has_margin
+from conformance.grammar_audit import grammar_findings
 from conformance.harness import EngineFailed
 from conformance.levels import AuditSettings
-from conformance.protocols import Mode, Output, Request, Tokens
+from conformance.protocols import Mode, Output, Request
 from conformance.sampling import NonsenseOutput, judged_part
 from conformance.statistics.evidence import WrongUse
 from conformance.stop_requests import ask_for_ends
@@ -41,7 +42,7 @@ CHAIN_RULES = ("ratio", "block")
 """Rules of modes that draft chains, so that a draft has at most k tokens."""
 MOST_CRASHES = 2
 """Groups of a mode that may crash before the rest is left out."""
-STATISTICAL = 4
+STATISTICAL = 5
 """Findings of a mode that share its part of the false-alarm rate."""
 
 
@@ -76,32 +77,6 @@ def _tried(asking: Asking, probe: Probe) -> Tried:
         return Tried(probe, refusal=answer)
     outputs = [Output(judged_part(request, output)) for request, output in zip(requests, answer)]
     return Tried(probe, requests, outputs, asking.logits(requests, [output.tokens for output in outputs]))
-
-
-def company(asking: Asking, alpha: float) -> list[Finding]:
-    """BATCH-2: greedy requests alone, together, in another order, and mixed with sampled ones."""
-    mode = asking.mode.name
-    if asking.mode.lossy:
-        return [not_exposed("BATCH-2", mode, "which token is its own best: the mode changes the law")]
-    if not has_margin(asking.subject):
-        return [Finding("BATCH-2", mode, Verdict.NOT_RUN, "no single token convicts in this precision")]
-    requests = asking.requests("company", asking.settings.level.requests, asking.greedy)
-    alone = [output.tokens for output in asking.one_by_one(requests)]
-    together = [output.tokens for output in asking.ask(requests)]
-    order = np.random.default_rng([asking.settings.seed, 7]).permutation(len(requests))
-    moved = asking.ask([requests[i] for i in order])
-    schedules: dict[str, Sequence[Tokens]] = {
-        "one batch": together,
-        "another order": [moved[int(np.flatnonzero(order == i)[0])].tokens for i in range(len(order))],
-    }
-    sampled = asking.requests("company, sampled", len(requests), asking.plain)
-    mixed = asking.try_to_ask([one for pair in zip(requests, sampled) for one in pair])
-    if not isinstance(mixed, str):
-        schedules["among sampled requests"] = [output.tokens for output in mixed[::2]]
-    logits = asking.logits(requests, alone)
-    planned = len(requests) * len(schedules)
-    finding = company_finding(mode, alone, schedules, planned, logits=logits, margin=asking.subject.margin)
-    return [finding if not isinstance(mixed, str) else replace(finding, summary=f"{finding.summary}; mixed batches: {mixed}")]
 
 
 def _ends_it_again(asking: Asking, requests: Sequence[Request], failed: EngineFailed) -> bool:
@@ -220,15 +195,37 @@ def _counts(
     return counts_finding(mode.name, reported, lengths, asking.settings.k, chains=chains)
 
 
+def grammar(asking: Asking, alpha: float) -> list[Finding]:
+    """GRAMMAR-3 and GRAMMAR-4, of a mode that offers grammars."""
+    return grammar_findings(asking, alpha / STATISTICAL)
+
+
 Group = Callable[[Asking, float], list[Finding]]
 GROUPS: tuple[tuple[tuple[str, ...], Group], ...] = (
-    (("BATCH-2",), company),
+    (("BATCH-2", "BATCH-3"), company),
     (("BATCH-1", "SEED-3", "LOGPROB-1", "LOGPROB-2", "ACCEPT-3"), sampled),
     (("SEED-1", "SEED-2"), seed),
     (("LOUD-1", "LOUD-2"), loud),
     (("STOP-1", "STOP-2", "STOP-3", "STOP-4", "STOP-5"), stop),
+    (("GRAMMAR-3", "GRAMMAR-4"), grammar),
 )
 """What is asked of every mode, and the requirements that come of it; last what an engine is likely to refuse."""
+
+
+def expected_of(mode: Mode) -> list[str]:
+    """The requirements that the families judge in a mode.
+
+    >>> "ACCEPT-3" in expected_of(Mode("off")), "GRAMMAR-3" in expected_of(Mode("off"))
+    (False, False)
+    """
+    return [one for requirements, _ in GROUPS for one in requirements if _concerns(one, mode)]
+
+
+def _concerns(requirement: str, mode: Mode) -> bool:
+    """Counts of speculation are of modes that speculate, grammars of modes that offer them."""
+    if requirement.startswith("GRAMMAR"):
+        return "GRAMMAR-3" in mode.promises
+    return mode.speculates or requirement != "ACCEPT-3"
 
 
 def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFailed]:
@@ -236,7 +233,7 @@ def family_findings(asking: Asking, alpha: float) -> Iterator[Finding | EngineFa
     hang) nothing more is asked. A mode that is refused as a whole is not exposed."""
     refused = _refusal(asking)
     if refused is not None:
-        yield from _all([one for requirements, _ in GROUPS for one in requirements], asking.mode, Verdict.NOT_EXPOSED, refused)
+        yield from _all(expected_of(asking.mode), asking.mode, Verdict.NOT_EXPOSED, refused)
         return
     failed: list[EngineFailed] = []
     for requirements, group in GROUPS:
@@ -270,9 +267,8 @@ def _refusal(asking: Asking) -> str | None:
 
 def _all(requirements: Sequence[str], mode: Mode, verdict: Verdict, why: str) -> Iterator[Finding]:
     for requirement in requirements:
-        if not mode.speculates and requirement == "ACCEPT-3":
-            continue
-        yield Finding(requirement, mode.name, verdict, why)
+        if _concerns(requirement, mode):
+            yield Finding(requirement, mode.name, verdict, why)
 
 
 def asked_modes(modes: Sequence[Mode], settings: AuditSettings) -> list[Mode]:

@@ -12,9 +12,10 @@ import numpy as np
 from conformance.cases import CasePlan
 from conformance.checks.accept import acceptance_finding
 from conformance.checks.draft import hostile_finding
+from conformance.checks.greedy import drafter_swap_finding
 from conformance.checks.places import not_exposed, not_promised
 from conformance.families import STATISTICAL, control_of
-from conformance.findings import Finding
+from conformance.findings import Finding, Verdict
 from conformance.greedy_audit import Continued, has_margin, paired_of
 from conformance.law_audit import findings_of_cases
 from conformance.levels import AuditSettings
@@ -25,6 +26,9 @@ from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES
 from conformance.stop_requests import ends_findings
 from conformance.subject import Subject
 from conformance.unfinished import Findings, mark_unfinished, not_speculations
+
+WHOLE = "all"
+"""In the place of a mode, for what concerns all of them."""
 
 
 @dataclass
@@ -88,6 +92,7 @@ class Gathered:
             self._compare_greedy(mode)
             if mode.speculates and mode.name in self.asked:
                 self._acceptance(mode)
+        self._whole()
         order = {name: place for place, name in enumerate(self.names())}
         found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
         return not_speculations(found, self.controls())
@@ -126,18 +131,36 @@ class Gathered:
         self.put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha, eta=eta))
 
     def _compare_greedy(self, mode: Mode) -> None:
-        """Greedy outputs beside the control's: GREEDY-2 where no token convicts alone, else DRAFT-2 of hostile drafts."""
+        """Greedy outputs beside the control's: GREEDY-2 where no token convicts alone, else GREEDY-4, and DRAFT-2 of hostile
+        drafts. The control is the drafter that drafts nothing: by another one it could not be said which is wrong.
+        """
         control = control_of(mode, self.modes)
         on, off = (self.continued.get(one.name) for one in (mode, control or mode))
-        if on is None or off is None or not mode.speculates or mode.lossy:
+        if on is None or off is None or control is None or not mode.speculates or mode.lossy:
             return
         if not has_margin(self.subject):
             alpha = self.alpha_of_mode / STATISTICAL
             self.put(paired_of(mode, on, off, self.subject, self.prompts, alpha))
-        elif mode.speculation.get("hostile"):
-            outputs = {str(mode.speculation["hostile"]): on.outputs}
-            logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
-            self.put(hostile_finding(mode.name, off.outputs, outputs, self.prompts, logits=logits, margin=margin))
+            return
+        logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
+        outputs = {control.name: off.outputs, mode.name: on.outputs}
+        self.put(drafter_swap_finding(mode.name, outputs, logits, margin, self.prompts))
+        if mode.speculation.get("hostile"):
+            hostile = {str(mode.speculation["hostile"]): on.outputs}
+            self.put(hostile_finding(mode.name, off.outputs, hostile, self.prompts, logits=logits, margin=margin))
+
+    def _whole(self) -> None:
+        """What is to be said once of an engine, and not of each mode."""
+        if not self.asked:
+            return
+        offered = [mode.name for mode in self.modes if "GRAMMAR-3" in mode.promises]
+        for requirement in ("GRAMMAR-3", "GRAMMAR-4") if not offered else ():
+            self.put(not_exposed(requirement, WHOLE, "requests with a grammar (no mode promises GRAMMAR-3)"))
+        if not any(mode.speculation.get("hostile") for mode in self.modes):
+            self.put(not_exposed("DRAFT-2", WHOLE, "a mode that speculates with hostile drafts"))
+        if has_margin(self.subject) and any(mode.speculates for mode in self.modes):
+            why = f"single tokens convict in {self.subject.dtype} (GREEDY-1), so pairs of prompts need not"
+            self.put(Finding("GREEDY-2", WHOLE, Verdict.NOT_RUN, why))
 
     def controls(self) -> dict[str, str]:
         """By the name of a report, that of the same thing without speculation."""

@@ -80,17 +80,23 @@ class Mode:
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to continue, as token ids, with a seed of its own."""
+    """One prompt to continue, as token ids, with a seed of its own.
+
+    grammar: what the output must follow, in the dialect of Lark that `specref.engine.grammar` reads, or "". Only modes that
+    promise GRAMMAR-3 are asked for one.
+    """
 
     prompt: Tokens
     settings: SamplingSettings
     seed: int
+    grammar: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         settings = dataclasses.asdict(self.settings)
         settings["logit_bias"] = list(self.settings.logit_bias.items())
-        return {"prompt": self.prompt, "settings": settings, "seed": self.seed}
+        plain = {"prompt": self.prompt, "settings": settings, "seed": self.seed}
+        return {**plain, "grammar": self.grammar} if self.grammar else plain
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Request:
@@ -99,7 +105,7 @@ class Request:
         settings["logit_bias"] = dict(settings["logit_bias"])
         for name in ("eos", "bad_words", "stop_sequences"):
             settings[name] = tuple(tuple(item) if isinstance(item, list) else item for item in settings[name])
-        return cls(tuple(data["prompt"]), SamplingSettings(**settings), data["seed"])
+        return cls(tuple(data["prompt"]), SamplingSettings(**settings), data["seed"], data.get("grammar", ""))
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,7 @@ class Engine(Protocol):
         return None
 
     def components(self) -> Sequence[Component]:
-        """Its parts that can be audited alone: verifiers, mask builders, tree readers, caches, drafters."""
+        """Its parts that can be audited alone, and its rounds as seen from within: see `conformance.components`."""
         return ()
 
     def renew(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import transformers
@@ -17,6 +17,7 @@ from conformance.protocols import Models, Scorer, Tokens
 from conformance.scoring import TransformersScorer, sequential_logits
 from conformance.statistics.greedy import MARGIN_POSITIONS, Margin, hard_margin
 from conformance.statistics.tolerance import Tolerance, measured_tolerance
+from specref.engine.grammar import Grammar
 from specref.models import BadModel
 
 SHORTEST, LONGEST = 8, 48
@@ -28,7 +29,8 @@ class Subject:
     """The models as the judge reads them.
 
     names: of target and draft, without the folders they lie in. texts: what a token looks like, for reports. dtype: in
-    which the engine computes; in bfloat16 and float16 no single token convicts.
+    which the engine computes; in bfloat16 and float16 no single token convicts. read_grammar: reads a grammar over the target's
+    tokens; None where these have no texts.
     """
 
     target: Scorer
@@ -39,6 +41,7 @@ class Subject:
     draft_name: str
     texts: Sequence[str]
     dtype: str = "float32"
+    read_grammar: Callable[[str], Grammar] | None = None
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -131,13 +134,18 @@ def read_subject(models: Models) -> Subject:
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     eos_ids = tuple(token for token in eos if token is not None)
     first = (config.bos_token_id,) if config.bos_token_id is not None else ()
-    prompts, texts = _prompts_and_texts(models.target, target.vocabulary, eos_ids, first)
+    prompts, texts, tokenizer = _prompts_and_texts(models.target, target.vocabulary, eos_ids, first)
     target_name, draft_name = models.target.resolve().name, models.draft.resolve().name  # "." has no name of its own
-    return Subject(target, draft, prompts, eos_ids, target_name, draft_name, texts)
+    read_grammar = None if tokenizer is None else cache(partial(_grammar, tokenizer))
+    return Subject(target, draft, prompts, eos_ids, target_name, draft_name, texts, read_grammar=read_grammar)
 
 
-def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens) -> tuple[PromptSource, Sequence[str]]:
-    """Text prompts through the model's own tokenizer where it has one that fits; else random tokens."""
+def _grammar(tokenizer: Any, lark: str) -> Grammar:
+    return Grammar.over_tokenizer(lark, tokenizer)
+
+
+def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens) -> tuple[PromptSource, Sequence[str], Any]:
+    """Text prompts through the model's own tokenizer where it has one that fits, and it; else random tokens, and None."""
     from pydoc_data.topics import topics
 
     try:
@@ -147,5 +155,5 @@ def _prompts_and_texts(folder: Path, vocabulary: int, eos: Tokens, first: Tokens
     except Exception:  # no tokenizer, or one that cannot be read: tokenizers raises errors of every kind
         ids = []
     if not ids or max(ids) >= vocabulary:
-        return RandomPrompts(vocabulary, avoid=eos, first=first), [str(token) for token in range(vocabulary)]
-    return TextPrompts(ids, first), [tokenizer.decode([token]) for token in range(vocabulary)]
+        return RandomPrompts(vocabulary, avoid=eos, first=first), [str(token) for token in range(vocabulary)], None
+    return TextPrompts(ids, first), [tokenizer.decode([token]) for token in range(vocabulary)], tokenizer

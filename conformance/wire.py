@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from conformance.components import Proposal, TreeInputs, VerifiedBatch
+from conformance.components import Proposal, SeenRound, Trace, TreeInputs, VerifiedBatch
 
 ARRAY, KIND, TUPLE = "__array__", "__kind__", "__tuple__"
 LARGEST_ARRAY = 2**31
 """Bytes of one array: a length that a broken engine made up must not fill the judge's memory."""
-KINDS = {kind.__name__: kind for kind in (VerifiedBatch, TreeInputs, Proposal)}
+KINDS = {kind.__name__: kind for kind in (VerifiedBatch, TreeInputs, Proposal, SeenRound, Trace)}
 
 
 def send(pipe: Connection, message: dict[str, Any]) -> None:

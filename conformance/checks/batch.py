@@ -115,8 +115,10 @@ def company_finding(
     return judged("BATCH-2", mode, places, n=n, planned=planned, unit="outputs", claim=claim)
 
 
-def bits_finding(mode: str, rows: Logits, planned: int, *, promised: bool) -> Finding:
+def bits_finding(mode: str, rows: Logits, planned: int, *, promised: bool, names: Sequence[str] = ()) -> Finding:
     """BATCH-3: every logit `[n, V]` is bit for bit that of the request alone, if the engine promises batch invariance.
+
+    names: of the rows, as "request 3, position 7".
 
     >>> rows = Logits(np.array([[1.0, 2.0]]), alone=np.array([[1.0, 2.5]]))
     >>> bits_finding("m", rows, planned=1, promised=True).violations
@@ -124,4 +126,4 @@ def bits_finding(mode: str, rows: Logits, planned: int, *, promised: bool) -> Fi
     """
     if not promised:
         return not_promised("BATCH-3", mode, "the same bits in every batch")
-    return same_logits("BATCH-3", mode, rows, Margin(0.0, "exact", len(rows.alone)), planned)
+    return same_logits("BATCH-3", mode, rows, Margin(0.0, "exact", len(rows.alone)), planned, names)

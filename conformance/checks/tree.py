@@ -7,14 +7,27 @@ temperature 0, TREE-5 the logits at a node, TREE-6 the tree of width 1. Pure fun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from conformance.checks.instances import ContextLaws, draw_trial, make_laws
 from conformance.checks.outputs import same_logits
 from conformance.checks.places import Place, judged, nonsense, not_exposed
-from conformance.components import Ints, Logits, MaskBuilder, TreeInputs, VerifiedBatch
+from conformance.checks.seen import mask_picture
+from conformance.components import (
+    NEEDS_LAWS,
+    ChainVerifier,
+    Ints,
+    Logits,
+    MaskBuilder,
+    TreeInputs,
+    TreeVerifier,
+    VerifiedBatch,
+)
 from conformance.findings import Finding
+from conformance.pictures import MaskPicture
 from conformance.statistics.greedy import Margin
 from specref.chance import SampledChance
 from specref.draft import Draft
@@ -23,6 +36,13 @@ from specref.tree import TokenTree
 
 DISTINCT_RULES = ("target_only", "without_replacement")
 """Rules that are biased where two siblings hold one token."""
+PICTURED = 2
+"""Masks that a finding carries: the smallest wrong ones."""
+KEEP_THE_LONGEST = ("without_replacement", "one_hot", "target_only", "traversal")
+"""Rules that, where the target is certain, can do nothing but keep the longest path of its tokens."""
+AS_CHAINS = {"without_replacement": "ratio", "one_hot": "one_hot"}
+"""Rules of trees that decide a tree of width 1 by the same comparisons as a rule of chains."""
+SHAPES = ((-1, 0, 0, 0), (-1, 0, 0, 1, 1, 2), (-1, 0, 1, 2, 0, 4))
 
 
 @dataclass(frozen=True)
@@ -68,6 +88,7 @@ def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Find
     ('tree 0 (parents [-1, 0, 0], prefix 0), node 2: expected position 1, found position 2',)
     """
     masks, positions = [], []
+    pictures: list[MaskPicture] = []
     for number, one in enumerate(built):
         N, width = len(one.tree), one.prefix + len(one.tree)
         if one.inputs.mask.shape != (N, width) or one.inputs.positions.shape != (N,):
@@ -76,7 +97,10 @@ def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Find
             return [nonsense("TREE-1", name, problem), nonsense("TREE-2", name, problem)]
         where = f"tree {number} (parents {list(one.tree.parents)}, prefix {one.prefix})"
         wanted = np.concatenate([np.ones((N, one.prefix), bool), one.tree.ancestor_mask()], axis=1)
-        for node, column in np.argwhere(one.inputs.mask.astype(bool) != wanted):
+        wrong = np.argwhere(one.inputs.mask.astype(bool) != wanted)
+        if len(wrong):
+            pictures.append(mask_picture(where, one.prefix, one.tree.parents, wanted, one.inputs.mask))
+        for node, column in wrong:
             seen = f"prefix token {column}" if column < one.prefix else f"node {column - one.prefix}"
             words = {True: "seen", False: "not seen"}
             expected, found = words[bool(wanted[node, column])], words[bool(one.inputs.mask[node, column])]
@@ -84,13 +108,15 @@ def input_findings(name: str, built: Sequence[Built], planned: int) -> list[Find
         for node, (depth, found_at) in enumerate(zip(one.tree.position_ids(one.prefix), one.inputs.positions)):
             if depth != found_at:
                 positions.append(Place(f"{where}, node {node}", f"position {depth}", f"position {found_at}"))
-    return [
+    sighted, placed = (
         judged(requirement, name, places, n=len(built), planned=planned, unit="trees", claim=claim)
         for requirement, places, claim in (
             ("TREE-1", masks, "every node sees the prefix, its ancestors and itself"),
             ("TREE-2", positions, "every node stands at prefix + depth"),
         )
-    ]
+    )
+    smallest = sorted(pictures, key=lambda picture: len(picture.parents))[:PICTURED]
+    return [replace(sighted, pictures=tuple(smallest)), placed]
 
 
 def sibling_finding(mode: str, drafted: Sequence[TokenTree], rule: str, planned: int) -> Finding:
@@ -123,6 +149,30 @@ class GreedyTree:
     next_token: int
 
 
+def at_temperature_0(verifier: TreeVerifier, number: int, seed: int) -> list[GreedyTree]:
+    """`number` trees whose target is certain at every node, as a verification function decided them.
+
+    Siblings are distinct, and half of the draft's weight lies on the target's token, so that several levels are often accepted.
+    """
+    rng = np.random.default_rng([seed, 6])
+    laws = make_laws(1, max(map(len, SHAPES)), 8, rng)
+    certain = np.eye(8)[laws.p.argmax(axis=-1)]
+    laws = ContextLaws(certain, (certain + laws.q) / 2, laws.kinds)
+    found = []
+    for place, shape in enumerate(SHAPES):
+        rows = len(range(place, number, len(SHAPES)))
+        trial = draw_trial(laws, shape, rows, rng, distinct=True)
+        q = trial.q if verifier.rule in NEEDS_LAWS else None
+        uniforms = rng.random((rows, len(shape))) if verifier.takes_uniforms else None
+        parents = np.tile(np.array(shape), (rows, 1))
+        answer = verifier.verify(trial.p, q, trial.tokens, parents, uniforms=uniforms, seed=seed + place)
+        for row in range(rows):
+            path = () if answer.path is None else tuple(node for node in answer.path[row].tolist() if node >= 0)
+            tree = TokenTree(trial.tokens[row].tolist(), shape)
+            found.append(GreedyTree(tree, trial.p[row], path, int(answer.next_token[row])))
+    return found
+
+
 def longest_path_finding(mode: str, verified: Sequence[GreedyTree], planned: int) -> Finding:
     """TREE-4: the longest path of the target's best tokens is kept. Paths that spell the same tokens are the same path.
 
@@ -150,6 +200,31 @@ def longest_path_finding(mode: str, verified: Sequence[GreedyTree], planned: int
 def node_logits_finding(mode: str, rows: Logits, margin: Margin, planned: int, names: Sequence[str] = ()) -> Finding:
     """TREE-5: logits `[n, V]` at nodes, computed together, are those of their paths alone. names: as "tree 3, node 5"."""
     return same_logits("TREE-5", mode, rows, margin, planned, names)
+
+
+def of_width_one(tree: TreeVerifier, chain: ChainVerifier, rows: int, seed: int) -> tuple[VerifiedBatch, VerifiedBatch]:
+    """What both decide about the same chains of three drafts from the same numbers, less the rows that stand on an edge.
+
+    On an edge a decision turns where the numbers change by a part in 100,000: a rule computed in float32 may lawfully do so.
+    """
+    rng = np.random.default_rng([seed, 7])
+    trial, u = draw_trial(make_laws(4, 4, 8, rng), (-1, 0, 1, 2), rows, rng), rng.random((rows, 4))
+    has_laws = tree.rule in NEEDS_LAWS
+    parents: Ints = np.tile(np.array(trial.parents), (rows, 1))
+    q, in_chains = (trial.q, trial.q[:, 1:]) if has_laws else (None, None)
+    one = tree.verify(trial.p, q, trial.tokens, parents, uniforms=u, seed=seed)
+    drafts = trial.tokens[:, 1:]
+    decided = [
+        chain.verify(trial.p, in_chains, drafts, uniforms=np.minimum(u * nudge, 1 - 1e-12), seed=seed)
+        for nudge in (1.0, 1 - 1e-5, 1 + 1e-5)
+    ]
+    usual = decided[0]
+    steady = np.all([(o.accepted == usual.accepted) & (o.next_token == usual.next_token) for o in decided], axis=0)
+    return _rows(one, steady), _rows(usual, steady)
+
+
+def _rows(batch: VerifiedBatch, kept: npt.NDArray[np.bool_]) -> VerifiedBatch:
+    return VerifiedBatch(batch.accepted[kept], batch.next_token[kept])
 
 
 def width_one_finding(name: str, tree: VerifiedBatch, chain: VerifiedBatch, planned: int) -> Finding:

@@ -6,26 +6,43 @@ transformers, and on tables, whose laws are known exactly, for controls: a fault
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
-from conformance.components import Component
+from conformance.components import Component, VocabularyMap
+from conformance.engines.reference_drafters import Constant, Drafting, all_drafters, tree_shape
 from conformance.engines.reference_parts import parts
-from conformance.protocols import Engine, Mode, Models, Output, RecordedRound, Request
+from conformance.engines.reference_rounds import EngineRounds
+from conformance.protocols import Engine, Mode, Models, Output, RecordedRound, Request, Unsupported
 from conformance.scoring import LOOKUP
 from specref import engine as reference
-from specref.engine import PLAIN, CachedModel, CachedTransformer, Metrics, RequestState, Speculation, by_draft_model, by_drafter
+from specref.engine import (
+    PLAIN,
+    CachedModel,
+    CachedTransformer,
+    Grammar,
+    Metrics,
+    RequestState,
+    Speculation,
+    by_draft_model,
+    by_drafter,
+)
 from specref.models import TransformersModel
 from specref.rules import Rule, block, chain, tree
 
 DOCUMENTATION = (
     "specref.engine: what a request becomes does not depend on its batch; rounds, log-probabilities and counts are reported"
 )
-PROMISES = ("SEED-1", "SEED-2", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2")
+PROMISES = ("SEED-1", "SEED-2", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2", "BATCH-3")
+GRAMMARS = ("GRAMMAR-3", "GRAMMAR-4")
+"""What is promised too where a grammar's texts can become tokens."""
 ACCEPTANCE = {
     "ratio": ("ACCEPT-1", "ACCEPT-2"),
     "token_matching": ("ACCEPT-1", "ACCEPT-2"),
@@ -42,11 +59,24 @@ RULES: dict[str, Rule] = {
     "without_replacement": tree.recursive_rejection,
     "traversal": tree.traversal,
     "sequential_one_hot": tree.sequential_one_hot,
+    "target_only": tree.target_only,
 }
 ROOMY: dict[str, Any] = {"batch": 8, "page_size": 4}
 ALONE: dict[str, Any] = {"batch": 1, "page_size": 16}
 SCARCE: dict[str, Any] = {"batch": 4, "page_size": 2, "memory": "for half of the batch"}
 """Options of modes. Where memory is scarce, requests are pre-empted and begin again."""
+
+WATCHED = (
+    "draft model, ratio",
+    "prompt lookup, one-hot",
+    "tree, without replacement",
+    "draft model, ratio, scarce memory",
+    "EAGLE, ratio",
+    "EAGLE-3 growing tree, target only",
+)
+"""Modes whose rounds can be seen from within."""
+DEPTH = 3
+"""Drafts of a round that is seen from within."""
 
 ENTRY_TOLERANCE = 1e-4
 """Of a cache entry in float32, read in a window or alone; an entry of another token differs by 1e-2 and more."""
@@ -54,6 +84,9 @@ ENTRY_TOLERANCE = 1e-4
 
 class SpecrefEngine(Engine):
     """`specref.engine.Engine` over a target and a draft that read through caches.
+
+    read_grammar: reads a grammar over the target's tokens. draftings: further ways to draft, a mode each; maps: between the
+    vocabularies of those.
 
     >>> from specref.engine import CachedTableModel
     >>> from specref.models import TableModel
@@ -68,8 +101,18 @@ class SpecrefEngine(Engine):
 
     name = "specref-engine"
 
-    def __init__(self, target: CachedModel, draft: CachedModel, engine_type: type[reference.Engine] = reference.Engine) -> None:
-        self.target, self.draft, self.engine_type = target, draft, engine_type
+    def __init__(
+        self,
+        target: CachedModel,
+        draft: CachedModel,
+        engine_type: type[reference.Engine] = reference.Engine,
+        *,
+        read_grammar: Callable[[str], Grammar] | None = None,
+        draftings: Sequence[Drafting] = (),
+        maps: Sequence[VocabularyMap] = (),
+    ) -> None:
+        self.target, self.draft, self.engine_type, self.read_grammar = target, draft, engine_type, read_grammar
+        self.draftings, self.maps = {one.name: one for one in draftings}, maps
         self.counts: dict[str, Metrics] = {}
         try:
             self.version = version("specref")
@@ -80,12 +123,14 @@ class SpecrefEngine(Engine):
         """See `Engine.modes`."""
         model, lookup = {"drafter": "draft model", "k": k}, {"drafter": "prompt lookup", "k": k}
         shape = {**model, "tree": tree_shape(k)}
-        return (
+        hostile = {"drafter": "constant", "hostile": "always token 0", "k": k}
+        modes = (
             _mode("off", {}, "target", ROOMY),
             _mode("draft model, ratio", model, "ratio", ROOMY),
             _mode("draft model, block", model, "block", ROOMY),
             _mode("draft model, token matching", model, "token_matching", ROOMY),
             _mode("prompt lookup, one-hot", lookup, "one_hot", ROOMY),
+            _mode("hostile, one-hot", hostile, "one_hot", ROOMY),
             _mode("tree, without replacement", shape, "without_replacement", ROOMY),
             _mode("tree, traversal", shape, "traversal", ROOMY),
             _mode("tree, one-hot", shape, "sequential_one_hot", ROOMY),
@@ -94,21 +139,18 @@ class SpecrefEngine(Engine):
             _mode("tree, traversal, batch 1", shape, "traversal", ALONE),
             _mode("off, scarce memory", {}, "target", SCARCE),
             _mode("draft model, ratio, scarce memory", model, "ratio", SCARCE),
+            *(_mode(one.name, {"drafter": one.name, "k": k}, one.rule, ROOMY, one.nodes) for one in self.draftings.values()),
         )
+        offered = dict.fromkeys(GRAMMARS if self.read_grammar else (), DOCUMENTATION)
+        return tuple(replace(mode, promises=mode.promises | offered) for mode in modes)
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`. Raises what ended a request that failed."""
-        speculation = self.speculation(mode)
-        pages = _pages(mode, requests, speculation.nodes)
-        engine = self.engine_type(
-            self.target,
-            speculation=speculation,
-            pages=pages,
-            page_size=mode.options["page_size"],
-            batch=mode.options["batch"],
-            chunk=16,
-        )
-        numbers = [engine.submit(request.prompt, replace(request.settings, seed=request.seed)) for request in requests]
+        engine = self.start(mode, requests, self.engine_type)
+        numbers = [
+            engine.submit(one.prompt, replace(one.settings, seed=one.seed), grammar=self.grammar(one.grammar))
+            for one in requests
+        ]
         engine.run()
         self.counts[mode.name] = self.counts.get(mode.name, Metrics()) + engine.metrics
         for number in numbers:
@@ -117,16 +159,38 @@ class SpecrefEngine(Engine):
                 raise state.error
             yield _output(mode, state)
 
+    def start(self, mode: Mode, requests: Sequence[Request], engine_type: type[reference.Engine]) -> reference.Engine:
+        """A fresh engine with the memory that a mode gives to such requests."""
+        speculation = self.speculation(mode)
+        return engine_type(
+            self.target,
+            speculation=speculation,
+            pages=_pages(mode, requests, speculation.nodes),
+            page_size=mode.options["page_size"],
+            batch=mode.options["batch"],
+            chunk=16,
+        )
+
+    def grammar(self, lark: str) -> Grammar | None:
+        """What a request's output must follow. Raises Unsupported for a grammar where the target's tokens have no texts."""
+        if lark and self.read_grammar is None:
+            raise Unsupported("grammar: the target has no tokenizer")
+        return self.read_grammar(lark) if lark and self.read_grammar else None
+
     def speculation(self, mode: Mode) -> Speculation:
         """What a mode says, as the engine takes it. At temperature 0 every rule here decides greedily: all laws are one-hot."""
         asked = mode.speculation
         if not asked:
             return PLAIN
+        drafting = self.draftings.get(asked["drafter"])
+        if drafting is not None:
+            nodes = drafting.nodes(asked["k"]) if drafting.nodes else 0
+            return Speculation(RULES[mode.rule], drafting.make(asked["k"]), k=asked["k"], nodes=nodes)
         if "tree" in asked:
             shape = asked["tree"]
             return Speculation(RULES[mode.rule], by_draft_model(self.draft, shape), k=asked["k"], nodes=len(shape) - 1)
-        proposer = by_drafter(LOOKUP) if asked["drafter"] == "prompt lookup" else by_draft_model(self.draft)
-        return Speculation(RULES[mode.rule], proposer, k=asked["k"])
+        proposers = {"prompt lookup": by_drafter(LOOKUP), "constant": by_drafter(Constant())}
+        return Speculation(RULES[mode.rule], proposers.get(asked["drafter"]) or by_draft_model(self.draft), k=asked["k"])
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
@@ -136,15 +200,19 @@ class SpecrefEngine(Engine):
 
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""
-        return parts(self.target, self.draft, ENTRY_TOLERANCE if self.target.dtype.kind == "f" else 0.0)
+        tolerance = ENTRY_TOLERANCE if self.target.dtype.kind == "f" else 0.0
+        watched = [EngineRounds(self, mode, tolerance) for mode in self.modes(DEPTH) if mode.name in WATCHED]
+        return [*parts(self.target, self.draft, tolerance), *self.maps, *watched]
 
     def close(self) -> None:
         """See `Engine.close`."""
 
 
-def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, Any]) -> Mode:
-    chains = "tree" not in speculation
-    promised = (*PROMISES, *(ACCEPTANCE.get(rule, ()) if chains else ()))
+def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, Any], tree: object = None) -> Mode:
+    """tree: whether a further way to draft makes trees."""
+    chains = "tree" not in speculation and tree is None
+    exact = speculation.get("drafter") in ("draft model", "prompt lookup")
+    promised = (*PROMISES, *(ACCEPTANCE.get(rule, ()) if chains and exact else ()))
     return Mode(
         name,
         speculation,
@@ -156,20 +224,6 @@ def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, 
         promises=dict.fromkeys(promised, DOCUMENTATION),
         logprobs="raw",
     )
-
-
-def tree_shape(k: int) -> list[int]:
-    """Parents `[N]` of a tree k deep: two children of the root, two of its first child, then one below the first.
-
-    >>> tree_shape(1), tree_shape(4)
-    ([-1, 0, 0], [-1, 0, 0, 1, 1, 3, 5])
-    """
-    parents = [-1, 0, 0]
-    if k > 1:
-        parents += [1, 1]
-    for _ in range(k - 2):
-        parents.append(3 if len(parents) == 5 else len(parents) - 1)
-    return parents
 
 
 def _pages(mode: Mode, requests: Sequence[Request], nodes: int) -> int:
@@ -188,7 +242,24 @@ def _output(mode: Mode, state: RequestState) -> Output:
 
 
 def make(models: Models) -> SpecrefEngine:
-    """The reference engine over two models of transformers."""
+    """The reference engine over two models of transformers, with every way to draft that they allow."""
     torch.set_num_threads(1)
-    target, draft = (TransformersModel.load(folder).model for folder in (models.target, models.draft))
-    return SpecrefEngine(CachedTransformer(target), CachedTransformer(draft))
+    target, draft = (TransformersModel.load(folder) for folder in (models.target, models.draft))
+    draftings, maps = all_drafters(models, target, draft)
+    return SpecrefEngine(
+        CachedTransformer(target.model),
+        CachedTransformer(draft.model),
+        read_grammar=grammars(models.target),
+        draftings=draftings,
+        maps=maps,
+    )
+
+
+def grammars(folder: Path) -> Callable[[str], Grammar] | None:
+    """Reads grammars over a model's tokens; None if it has no tokenizer, or without the library that parses them."""
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
+        Grammar.over_tokenizer('start: "a"', tokenizer)
+    except Exception:  # whatever a missing or strange tokenizer raises
+        return None
+    return cache(lambda lark: Grammar.over_tokenizer(lark, tokenizer))

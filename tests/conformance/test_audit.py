@@ -134,7 +134,7 @@ def test_rounds_that_contradict_themselves_are_nonsense(broken: RecordedRound, s
 def test_temperature_zero_audits_greedy_decoding_only() -> None:
     engine = failing_engines.Healthy(*instance())
     report = audit_engine("h", lambda: InProcess(engine), subject(), replace(SETTINGS, temperature=0.0))
-    assert {one.requirement for one in report.findings} == {"GREEDY-1", "STOP-3", "STOP-5"}
+    assert {one.requirement for one in report.findings} == {"GREEDY-1", "GREEDY-4", "STOP-3", "STOP-5"}
 
 
 def test_two_lanes_judge_the_same_tokens_as_one() -> None:
