@@ -86,6 +86,14 @@ REGISTRY = (
         "vLLM's OpenAI-compatible server, started by the adapter: n-gram, draft model, Medusa, EAGLE",
         share=0.25,  # each of its modes starts a server, and every request is sent on its own
     ),
+    Registered(
+        "onnxruntime-genai",
+        "conformance.engines.onnxruntime_genai:make",
+        "onnxruntime_genai",
+        'nox -s "audit(onnxruntime-genai)" (its own environment)',
+        "ONNX Runtime GenAI: draft model, n-gram lookup, adaptive widths, rewinding, logits",
+        share=10.0,
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}
