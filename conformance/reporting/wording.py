@@ -204,6 +204,8 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     if any(f.alpha is not None and f.detects for f in conforming):
         power = f"would have been caught with probability at least {POWER}"
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
+    if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
+        said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:
