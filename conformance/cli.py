@@ -15,6 +15,7 @@ from rich.console import Console
 from conformance.engines import REGISTRY
 from conformance.levels import LEVELS, AuditSettings, level_named
 from conformance.problems import UsageProblem
+from conformance.workers import AT_ONCE, Workers
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,6 +62,9 @@ def audit(
     evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples; given again, it goes on there.")] = None,
     control: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
     served_model: Annotated[str | None, typer.Option(help="Name of the served model. Default: the first listed.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes of an engine that run at once.")] = AT_ONCE,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run them on Ray: auto, local, or an address.")] = None,
+    gpus_per_worker: Annotated[float, typer.Option(help="Of each process on Ray.")] = 0.0,
 ) -> None:
     """Audit engines: sample them with and without speculation, and judge every token.
 
@@ -87,6 +91,7 @@ def audit(
     from conformance.run import run_audits
 
     settings = AuditSettings(level_named(level), alpha, seed, k, temperature)
+    where = Workers(workers, ray, gpus_per_worker)
     names = [*(engines or []), *(engine or [])]
     if any(name.startswith(("http://", "https://")) for name in names) and target is None:
         raise UsageProblem("a server is judged by the model that it serves; give that model's folder with --target")
@@ -95,7 +100,7 @@ def audit(
             os.environ[variable] = value
     called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, (), evidence))
+    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, (), evidence, where))
 
 
 @app.command()

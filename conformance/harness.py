@@ -216,13 +216,17 @@ class EngineProcess:
 
     def components(self) -> Sequence[Component]:
         """See `Runner.components`."""
-        told = self._ask({"do": "components"}).get("value")
         try:
-            return remote_components(told, self._call)
+            return remote_components(self.told(), self.call)
         except (KeyError, TypeError, ValueError) as error:
             raise self._failed("nonsense", f"the engine's components cannot be read: {error}") from error
 
-    def _call(self, number: int, method: str, arguments: Sequence[Any], named: Mapping[str, Any], dropped: list[int]) -> Any:
+    def told(self) -> Any:
+        """What the engine tells of its components, for `remote_components`."""
+        return self._ask({"do": "components"}).get("value")
+
+    def call(self, number: int, method: str, arguments: Sequence[Any], named: Mapping[str, Any], dropped: list[int]) -> Any:
+        """Call a method of a component by its number. Raises RemoteError with what it raised."""
         question = {"do": "call", "number": number, "method": method, "arguments": arguments, "named": named}
         said = self._ask({**question, "dropped": dropped})
         if "raised" in said:

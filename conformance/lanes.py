@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -70,27 +70,24 @@ class Lanes:
 
     @contextmanager
     def fresh(self, pair: int = 0) -> Iterator[Runner]:
-        """A runner that nobody asked anything before: a renewed one where that is to be had, else another, ended afterwards."""
-        with ExitStack() as lent:
-            for runner in self._renewed(lent, pair):
-                yield runner
+        """A runner that nobody asked anything before: a renewed one, where that is to be had. Else another, which takes the
+        place of an idle one and is ended afterwards."""
+        lane: _Lane | None = None
+        with suppress(Empty):
+            lane = self._idle.get_nowait()
+        if lane is not None:
+            if lane.runner is not None and lane.pair == pair and lane.runner.renew():
+                with self._lent(lane, pair) as renewed:
+                    yield renewed
                 return
+            self._end(lane)
         runner = self._makers[pair]()
         try:
             yield runner
         finally:
             runner.close()
-
-    def _renewed(self, lent: ExitStack, pair: int) -> Iterator[Runner]:
-        """The runner of an idle lane, held until `lent` is closed, if it can forget what it was asked."""
-        try:
-            lane = self._idle.get_nowait()
-        except Empty:
-            return
-        if lane.runner is not None and lane.pair == pair and lane.runner.renew():
-            yield lent.enter_context(self._lent(lane, pair))
-        else:
-            self._idle.put(lane)
+            if lane is not None:
+                self._idle.put(lane)
 
     def close(self) -> None:
         """End every engine."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from conformance.environment import environment
 from conformance.evidence.recording import Kept
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, Finding, Verdict, exit_code
-from conformance.harness import EngineProcess
+from conformance.harness import EngineProcess, Runner
 from conformance.levels import AuditSettings
 from conformance.memory import memory_of_machine
 from conformance.problems import UsageProblem
@@ -31,12 +31,12 @@ from conformance.reporting.terminal import print_table
 from conformance.reproduction import audit_command, with_command
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
+from conformance.workers import Cluster, Workers
 from specref.models import BadModel
 
 PATIENCE = 300.0
 """Seconds to wait for an engine's next answer before it counts as hung."""
-LANES = min(2, os.cpu_count() or 1)
-"""Processes of an engine that run at once."""
+HERE = Workers()
 FIRST_PAIR = "first pair"
 """What evidence calls the models that the command names."""
 CASES = {
@@ -56,6 +56,7 @@ def run_audits(
     console: Console,
     more: Sequence[tuple[Path, Path]] = (),
     evidence: Path | None = None,
+    workers: Workers = HERE,
 ) -> int:
     """Audit the named engines (none named: all of the registry) and return the exit code. more: further pairs of target and
     draft, with which modes and settings are judged pairwise. evidence: where the samples of each engine are kept, and where an
@@ -77,10 +78,10 @@ def run_audits(
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
         raise UsageProblem(f"these models cannot be used: {problem}") from problem
     reports = []
-    with watching(console) as watcher:
+    with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
             if entry.importable:
-                report = _audit(entry, pairs, settings, folder, watcher, evidence)
+                report = _audit(entry, pairs, settings, folder, watcher, evidence, workers.number, cluster)
                 reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
                 reports.append(_not_installed(entry, subject, settings))
@@ -109,16 +110,20 @@ def _audit(
     folder: Path,
     watcher: Watcher,
     evidence: Path | None,
+    lanes: int,
+    cluster: Cluster | None,
 ) -> EngineReport:
     logs = count(1)
 
-    def starting(models: Models) -> Callable[[], EngineProcess]:
-        def start() -> EngineProcess:
+    def starting(models: Models) -> Callable[[], Runner]:
+        process = partial(EngineProcess, entry.factory, models, patience=PATIENCE, python=entry.python)
+        if cluster is not None:
+            return partial(cluster.runner, process)
+
+        def start() -> Runner:
             number = next(logs)  # lanes do not share a log, in which one would read the other's last words as its own
             log = folder / (f"{entry.name}.log" if number == 1 else f"{entry.name}-{number}.log")
-            return EngineProcess(
-                entry.factory, models, patience=PATIENCE, log=log, python=entry.python, memory=memory_of_a_lane()
-            )
+            return process(log=log, memory=memory_of_a_lane(lanes))
 
         return start
 
@@ -135,7 +140,7 @@ def _audit(
             starting(models),
             subject,
             settings,
-            lanes=LANES,
+            lanes=lanes,
             watcher=watcher,
             others=others,
             self_draft=starting(Models(models.target, models.target)),
@@ -143,10 +148,10 @@ def _audit(
         )
 
 
-def memory_of_a_lane() -> int | None:
-    """Bytes that one lane's engine may hold: its part of nine tenths of the machine's memory; None if that is not known."""
+def memory_of_a_lane(lanes: int) -> int | None:
+    """Bytes that one of `lanes` engines may hold: its part of nine tenths of the memory here; None if that is not known."""
     whole = memory_of_machine()
-    return None if whole is None else int(0.9 * whole / LANES)
+    return None if whole is None else int(0.9 * whole / lanes)
 
 
 def _not_installed(entry: Registered, subject: Subject, settings: AuditSettings) -> EngineReport:

@@ -95,4 +95,4 @@ def test_a_spent_runner_is_ended_and_another_pair_has_another() -> None:
 
 
 def test_a_lane_has_its_part_of_the_memory() -> None:
-    assert (memory_of_a_lane() or 1 << 30) >= 1 << 26
+    assert (memory_of_a_lane(2) or 1 << 30) >= 1 << 26

@@ -14,7 +14,7 @@ from conformance.evidence.recording import Kept
 from conformance.findings import EngineReport
 from conformance.harness import InProcess
 from conformance.levels import AuditSettings, Level
-from conformance.protocols import Mode, Output, Request
+from conformance.protocols import Mode, Models, Output, Request
 from conformance.scoring import TableScorer
 from conformance.subject import RandomPrompts, Subject
 
@@ -47,6 +47,11 @@ def subject(number: int = 0) -> Subject:
     target, draft = instance(number)
     texts = [str(token) for token in range(VOCABULARY)]
     return Subject(TableScorer(target), TableScorer(draft), RandomPrompts(VOCABULARY), (), "a", "b", texts)
+
+
+def small(models: Models) -> Small:
+    """The factory of an engine in a process of its own."""
+    return Small(*instance())
 
 
 def left_alone(settings: AuditSettings = SETTINGS) -> EngineReport:
