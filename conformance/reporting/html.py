@@ -89,6 +89,11 @@ def _counts(findings: Iterable[Finding]) -> list[tuple[Verdict, int]]:
     return [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
 
 
+def _reasons(groups: Sequence[tuple[Verdict, str, object]]) -> list[tuple[Verdict, int]]:
+    verdicts = [verdict for verdict, _, _ in groups]
+    return [(verdict, verdicts.count(verdict)) for verdict in dict.fromkeys(verdicts)]
+
+
 def _setting(value: object) -> str:
     """A setting's value on one line; nested ones as "name value, name value"."""
     if isinstance(value, dict):
@@ -132,6 +137,7 @@ def _environment() -> Environment:
         judged_in=_judged_in,
         violated=_violated,
         counts=_counts,
+        reasons=_reasons,
         plural=text.plural,
         exhibits=exhibits.exhibits,
         partings=exhibits.partings,

@@ -78,7 +78,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
 
 
 def _violations(report: EngineReport) -> Iterable[str]:
-    violations = wording.with_verdict(report, Verdict.VIOLATES)
+    violations = wording.violations(report)
     if violations:
         yield "\n**Violations**\n"
     for finding in violations[:20]:

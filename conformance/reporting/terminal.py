@@ -120,7 +120,7 @@ def _figure(row: Statistic | None, name: str) -> str:
 
 
 def _print_violations(report: EngineReport, console: Console) -> None:
-    for finding in wording.with_verdict(report, Verdict.VIOLATES):
+    for finding in wording.violations(report):
         console.print(Text(f"  ✗ {one_line(finding.requirement, 40)} {wording.mode_name(finding.mode)}", style="bold red"))
         lines = [wording.explanation(finding), one_line(finding.summary)]
         lines += [wording.holder(finding), wording.adds(finding)]

@@ -116,6 +116,17 @@ def with_verdict(report: EngineReport, *verdicts: Verdict) -> list[Finding]:
     return [finding for finding in report.findings if finding.verdict in verdicts]
 
 
+def violations(report: EngineReport) -> list[Finding]:
+    """The report's violations, in the order of the families; a mode's together within each."""
+    return sorted(with_verdict(report, Verdict.VIOLATES), key=_place)
+
+
+def _place(finding: Finding) -> int:
+    """The place of a finding's family."""
+    named = family(finding.requirement)
+    return list(FAMILIES).index(named) if named in FAMILIES else len(FAMILIES)
+
+
 def tokens_judged(report: EngineReport) -> int:
     """How many tokens were judged, over all modes."""
     return sum(mode.tokens_judged for mode in report.modes)
@@ -216,7 +227,7 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
 def caught(report: EngineReport) -> list[tuple[str, list[str]]]:
     """The smallest faults that the conforming checks would have caught, each with the modes where that holds."""
     found: dict[str, list[str]] = {}
-    for finding in with_verdict(report, Verdict.CONFORMS):
+    for finding in sorted(with_verdict(report, Verdict.CONFORMS), key=_place):
         if finding.detects:
             found.setdefault(one_line(finding.detects, 240), []).append(mode_name(finding.mode))
     return [(what, list(dict.fromkeys(modes))) for what, modes in found.items()]
