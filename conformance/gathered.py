@@ -21,6 +21,7 @@ from conformance.law_audit import findings_of_cases
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request
 from conformance.sampled_case import SampledCase
+from conformance.silent import chosen_instead_of_drawn, seeds_that_end_it
 from conformance.statistics import Ledger
 from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES
 from conformance.stop_requests import ends_findings
@@ -92,6 +93,7 @@ class Gathered:
             self._compare_greedy(mode)
             if mode.speculates and mode.name in self.asked:
                 self._acceptance(mode)
+            self._beside_others(mode)
         self._whole()
         order = {name: place for place, name in enumerate(self.names())}
         found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
@@ -106,6 +108,19 @@ class Gathered:
         for finding in ends_findings(mode, answered, planned, self.settings.k, self.subject.texts):
             if finding.n or (asked and (finding.requirement, mode.name) not in self.findings):
                 self.put(finding)
+
+    def _beside_others(self, mode: Mode) -> None:
+        """LOUD-1 and SEED-1, so far as they show only beside another mode."""
+        plain = next((one for one in self.states if one.case.name == mode.name and one.drafts), None)
+        seen: list[Finding | None] = [seeds_that_end_it(mode, self.modes, self.findings)]
+        if plain is not None:
+            parts: list[Any] = list(zip(*plain.drafts, strict=True))
+            q, drafts = np.concatenate(parts[1]), np.concatenate(parts[2])
+            alpha, known = self.alpha_of_mode / STATISTICAL, self.findings.get(("LOUD-1", mode.name))
+            seen.append(chosen_instead_of_drawn(mode, self.modes, q, drafts, alpha, known))
+        for one in seen:
+            if one is not None:
+                self.put(one)
 
     def _acceptance(self, mode: Mode) -> None:
         """ACCEPT-1 from the rounds of the mode's first case that shows any, and what is to be said where ACCEPT-2 was not

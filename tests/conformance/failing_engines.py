@@ -13,7 +13,7 @@ from conformance.components import Component
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
 from conformance.engines.own_components import ReferenceChain
-from conformance.protocols import Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Ended, Mode, Models, NotHere, Output, Request, Unsupported
 from specref.chance import Chance
 from tests.conformance.promising_engine import Caches
 
@@ -49,6 +49,23 @@ class Dies(Healthy):
 class Refuses(Healthy):
     def fail(self) -> None:
         raise Unsupported("top_p is not supported with speculation")
+
+
+class LacksAGpu(Healthy):
+    def fail(self) -> None:
+        raise NotHere("graphs: they need a GPU")
+
+
+class Ends(Healthy):
+    """What it runs ends at top-k, every time; the adapter itself stays, and can begin anew."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        if mode.speculates and any(request.settings.top_k is not None for request in requests):
+            raise Ended("the top-k of no row")
+        return super().generate(mode, requests)
+
+    def renew(self) -> bool:
+        return True
 
 
 class OutOfRange(Healthy):
@@ -151,6 +168,14 @@ def dies(models: Models) -> Dies:
 
 def refuses(models: Models) -> Refuses:
     return Refuses(*instance())
+
+
+def lacks_a_gpu(models: Models) -> LacksAGpu:
+    return LacksAGpu(*instance())
+
+
+def ends(models: Models) -> Ends:
+    return Ends(*instance())
 
 
 def fails_to_start(models: Models) -> Healthy:

@@ -71,6 +71,25 @@ def test_a_refused_mode_is_not_exposed_and_the_rest_goes_on() -> None:
     assert found["LAW-1", "off"] is Verdict.CONFORMS
 
 
+def test_a_mode_that_this_machine_cannot_run_is_not_run() -> None:
+    found = verdicts(audited("lacks_a_gpu"))
+    assert {verdict for (_, mode), verdict in found.items() if mode == "draft model, ratio"} == {Verdict.NOT_RUN}
+    assert found["LAW-1", "off"] is Verdict.CONFORMS
+
+
+def test_a_setting_that_ends_the_engine_is_louds_and_the_rest_goes_on() -> None:
+    level = replace(SETTINGS.level, requests=1)
+
+    def start() -> Runner:
+        return EngineProcess("tests.conformance.failing_engines:ends", Models(Path(), Path()), patience=60)
+
+    report = audit_engine("ends", start, subject(), replace(SETTINGS, level=level))
+    loud = next(one for one in report.findings if (one.requirement, one.mode) == ("LOUD-1", "draft model, ratio"))
+    assert loud.verdict is Verdict.VIOLATES
+    assert "top_k: expected an answer or a refusal" in loud.violations[0]
+    assert verdicts(report)["STOP-3", "draft model, ratio"] is Verdict.CONFORMS
+
+
 def test_an_engine_that_does_not_start_is_an_error() -> None:
     report = audited("fails_to_start")
     assert [one.verdict for one in report.findings] == [Verdict.ERROR]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def test_a_healthy_engine_answers_in_order_and_can_be_asked_again() -> None:
         ("hangs", "hang", "no answer for 8 seconds"),
         ("dies", "crash", "exit code 7"),
         ("refuses", "unsupported", "top_p is not supported"),
+        ("lacks_a_gpu", "not run", "they need a GPU"),
         ("fails_to_start", "crash", "OSError: no weights here"),
         ("is_not_there", "crash", "cannot load"),
         ("stops_within_a_message", "crash", "exit code -9"),
@@ -79,6 +81,23 @@ def test_an_interpreter_that_never_connects_is_a_crash() -> None:
         with pytest.raises(EngineFailed, match="exit code 1") as failed:
             engine.describe(1)
         assert failed.value.kind == "crash"
+
+
+def test_what_an_adapter_runs_may_end_and_be_renewed_while_the_adapter_goes_on() -> None:
+    asked = [replace(request, settings=replace(request.settings, top_k=1)) for request in REQUESTS]
+    with process("ends") as engine:
+        assert engine.renew()  # nothing was started
+        engine.describe(3)
+        first = engine._process
+        with pytest.raises(EngineFailed, match="the top-k of no row") as failed:
+            list(engine.generate(SPECULATING, asked))
+        assert failed.value.kind == "crash"
+        assert engine.renew()
+        assert len(list(engine.generate(SPECULATING, REQUESTS))) == 3
+        assert engine._process is first
+    with process("healthy") as engine:
+        engine.describe(3)
+        assert not engine.renew()
 
 
 def test_after_a_crash_the_engine_is_started_afresh() -> None:
