@@ -22,8 +22,8 @@ start: word (" " (word | "(" word ")"))* "."
 word: /[a-z]{1,4}/
 """
 """Short words, some of them in brackets, and a full stop: what may follow changes at almost every token."""
-GROUP = 8
-"""Requests for each of a level's requests of a group."""
+GROUP, SHARE = 8, 32
+"""Requests for each of a level's requests of a group, or as many as have this part of the tokens of the plain case."""
 
 
 def grammar_of(subject: Subject) -> Grammar | str:
@@ -51,7 +51,9 @@ def grammar_findings(asking: Asking, alpha: float) -> list[Finding]:
     grammar = grammar_of(asking.subject)
     if isinstance(grammar, str):
         return [Finding(one, mode.name, Verdict.NOT_RUN, grammar) for one in ("GRAMMAR-3", "GRAMMAR-4")]
-    plain = asking.requests("grammar", GROUP * asking.settings.level.requests, asking.plain)
+    level = asking.settings.level
+    number = max(GROUP * level.requests, level.tokens // (SHARE * asking.longest))
+    plain = asking.requests("grammar", number, asking.plain)
     requests = [replace(one, grammar=TEXT) for one in plain]
     outputs = [judged_part(request, output) for request, output in zip(requests, asking.ask(requests))]
     text = text_finding(mode.name, outputs, [one.settings.max_tokens for one in requests], grammar, len(requests))

@@ -222,7 +222,7 @@ def by_eagle(net: Any, make: Callable[[Any, TreeTarget], Any], reader: type[Eagl
 
     def made() -> Any:
         drafter = make(net, TreeTarget(net.target, net.feature_layers))
-        kind = reader if issubclass(reader, RecordedReader) else type("Recorded", (RecordedReader, reader), {})
+        kind = reader if issubclass(reader, RecordedReader) else type("Recorded", (reader, RecordedReader), {})
         drafter.reader = kind(net, drafter.reader.target)
         return drafter
 

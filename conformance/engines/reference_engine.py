@@ -71,10 +71,8 @@ WATCHED = (
     "prompt lookup, one-hot",
     "tree, without replacement",
     "draft model, ratio, scarce memory",
-    "EAGLE, ratio",
-    "EAGLE-3 growing tree, target only",
 )
-"""Modes whose rounds can be seen from within."""
+"""Modes whose rounds can be seen from within, beside those of further drafters."""
 DEPTH = 3
 """Drafts of a round that is seen from within."""
 
@@ -201,7 +199,8 @@ class SpecrefEngine(Engine):
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""
         tolerance = ENTRY_TOLERANCE if self.target.dtype.kind == "f" else 0.0
-        watched = [EngineRounds(self, mode, tolerance) for mode in self.modes(DEPTH) if mode.name in WATCHED]
+        names = (*WATCHED, *self.draftings)
+        watched = [EngineRounds(self, mode, tolerance) for mode in self.modes(DEPTH) if mode.name in names]
         return [*parts(self.target, self.draft, tolerance), *self.maps, *watched]
 
     def close(self) -> None:
