@@ -37,6 +37,18 @@ class Level:
         """
         return self.prompts if modes <= 3 or not self.budget else max(3, round(3 * self.prompts / modes))
 
+    def of_tokens(self, tokens: int) -> Level:
+        """The same level with so many tokens in the plain case of a mode; other cases in proportion.
+
+        Raises UsageProblem for less than a token.
+
+        >>> LEVELS["standard"].of_tokens(1_000_000).budget
+        1200000
+        """
+        if tokens < 1:
+            raise UsageProblem(f"tokens is {tokens}; give a number of 1 or more, for instance 1000000")
+        return replace(self, tokens=tokens, budget=round(self.budget * tokens / self.tokens))
+
     def scaled(self, share: float) -> Level:
         """The same level with a share of its samples (for an engine whose samples are dear), at least 5 prompts.
 

@@ -9,18 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from conformance.findings import EngineReport, Finding, Verdict
-from conformance.levels import AuditSettings
+from conformance.levels import AuditSettings, level_named
 
 
 def audit_command(name: str, settings: AuditSettings, target: Path | None, draft: Path | None) -> str:
     """The audit of one engine as a command. Folders are named without where they lie, servers not at all: it is shared.
 
-    >>> from conformance.levels import level_named
     >>> audit_command("http://me:key@host/v1", AuditSettings(level_named("smoke"), seed=7), Path("/home/me/tiny"), None)
     'specref audit URL --level smoke --seed 7 --target tiny'
     """
     words = ["specref", "audit", "URL" if "//" in name else name, "--level", settings.level.name, "--seed", str(settings.seed)]
     usual = AuditSettings(settings.level)
+    if settings.level.tokens != level_named(settings.level.name).tokens:
+        words += ["--tokens", str(settings.level.tokens)]
     for option, field in (("-k", "k"), ("--temperature", "temperature"), ("--alpha", "alpha")):
         value = getattr(settings, field)
         words += [] if value == getattr(usual, field) else [option, f"{value:g}"]

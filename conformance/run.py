@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.audit import Pair, Watcher, audit_engine
-from conformance.checks.law import can_catch
+from conformance.checks.law import can_catch, numerics_show
 from conformance.engines import REGISTRY, Registered
 from conformance.engines.named import engine_named
 from conformance.environment import environment
@@ -179,6 +180,7 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
     )
     if settings.temperature > 0:
         console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}, or more.")
+        _print_numerics(subject, settings, console)
     try:
         margin = subject.margin
         console.print(
@@ -191,3 +193,12 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
             console.print(f"Not found here: {entry.name} ({entry.install}).")
         elif entry.share < 1:
             console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
+
+
+def _print_numerics(subject: Subject, settings: AuditSettings, console: Console) -> None:
+    repeated, fresh = numerics_show(subject, settings)
+    if math.isfinite(repeated):
+        console.print(
+            f"Lawful numerics, as measured, show beyond {repeated:.1g} tokens of one repeated context at the earliest, and "
+            f"beyond {fresh:.1g} of ever new ones; they are allowed for, and no fault."
+        )

@@ -28,9 +28,12 @@ from conformance.statistics.wealth import BetMixture
 from conformance.subject import Subject
 from specref.processors import SamplingSettings
 
-LOOKS = 20
+LOOKS, MOST_LOOKS = 20, 2_000
 """About how often the ledger is looked at: after each chunk of requests."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 8, 64
+MOST_NUMBERS = 1 << 23
+"""Probabilities of one chunk that are held at once, for each of p and q, where there are more than `LARGEST_CHUNK` requests."""
+SHOWN_LOOKS = 400
 SHOWN = 40
 """Tokens in the report's picture of frequencies."""
 KEPT_ANSWERS = 1_000
@@ -41,6 +44,16 @@ KEPT_DRAFTS = 4_000
 
 Watch = Callable[[int], None]
 """Is told how many more tokens (or prompts) were judged."""
+
+
+def chunk_size(requests: int, numbers: int) -> int:
+    """Requests asked for at once, of so many. numbers: probabilities that one request's answer is judged by.
+
+    >>> [chunk_size(n, 64 * 256) for n in (10, 100, 1_000, 100_000, 10_000_000)]
+    [8, 8, 50, 64, 512]
+    """
+    size = min(LARGEST_CHUNK, max(math.ceil(requests / LOOKS), min(SMALLEST_CHUNK, requests)))
+    return max(size, min(requests // MOST_LOOKS, MOST_NUMBERS // numbers))
 
 
 @dataclass
@@ -85,7 +98,7 @@ class SampledCase:
         started = time.monotonic()
         self._leave_out_what_is_refused(crew.first)
         whole = math.ceil(self.case.tokens / self.settings.max_tokens)
-        size = min(LARGEST_CHUNK, max(math.ceil(whole / LOOKS), min(SMALLEST_CHUNK, whole)))
+        size = chunk_size(whole, self.settings.max_tokens * self.subject.target.vocabulary)
         chunks = ([self._request(first + i) for i in range(size)] for first in count(0, size))
         with closing(crew.answers(self.mode, chunks, math.ceil(whole / size))) as answers:
             for requests, outputs in answers:
@@ -152,6 +165,8 @@ class SampledCase:
             look = self.ledger.look()
         share = look.modes[name] + math.log10(self.ledger.plan[name].weight)
         self.growth.append((self.tokens, look.modes[name]))
+        if len(self.growth) > SHOWN_LOOKS:
+            self.growth = self.growth[::2]
         return share >= -math.log10(self.ledger.plan.alpha)
 
     def laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:

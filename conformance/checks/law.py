@@ -15,6 +15,7 @@ from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
 from conformance.scoring import laws_at
 from conformance.statistics import BetTable, Evidence, FaultBank, Ledger, ModePlan, Threshold, leak, temperature
+from conformance.statistics.bounds import tokens_until_numerics_show
 from conformance.statistics.dependence import LagCheck
 from conformance.statistics.evidence import Floats
 from conformance.statistics.ledger import Verdict as Look
@@ -65,6 +66,15 @@ def can_catch(subject: Subject, settings: AuditSettings) -> str:
     p, q = (laws_at(np.concatenate(model.logits(sequences)), settings.temperature) for model in (subject.target, subject.draft))
     mode = ModePlan.standard("planned", settings.level.tokens, weight=0.5, batch=False)
     return detectable(FaultBank(), mode, settings.alpha, (p, q), settings.level.tokens)
+
+
+def numerics_show(subject: Subject, settings: AuditSettings) -> tuple[float, float]:
+    """The tokens beyond which the measured differences between lawful ways of computing show: where one context is repeated,
+    and where every context is new.
+    """
+    sequences = subject.calibration_sequences()[:4]
+    laws = laws_at(np.concatenate(subject.target.logits(sequences)), settings.temperature)
+    return tokens_until_numerics_show(laws, subject.tolerance.sigma / settings.temperature, settings.alpha)
 
 
 def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats, Floats], tokens: int) -> str:
