@@ -107,10 +107,19 @@ class _Audit:
             except EngineFailed as failed:
                 finding = Finding("ENGINE", "all", Verdict.ERROR, f"{failed.kind}: {failed}")
                 return self._report(EngineInfo(self.name, "unknown", ()), [finding], started, clock, {})
-            findings, ledgers = self._judge(info.modes, lanes)
+            findings, ledgers = self._judge(self._run_here(info.modes), lanes)
         finally:
             self.engines.close()
         return self._report(info, findings, started, clock, ledgers)
+
+    def _run_here(self, modes: Sequence[Mode]) -> Sequence[Mode]:
+        """The modes that the level runs; of the others it is said that they are not run."""
+        some = modes if self.settings.level.all_modes else asked_modes(modes, self.settings)
+        why = f"level {self.settings.level.name} runs the first mode of each rule and law of drafts"
+        for mode in modes:
+            if mode not in some:
+                self.gathered.put(Finding("LAW-1", mode.name, Verdict.NOT_RUN, why))
+        return some
 
     def _judge(self, modes: Sequence[Mode], lanes: int) -> tuple[list[Finding], dict[str, Ledger]]:
         """Plan, ask, and judge."""

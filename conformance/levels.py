@@ -17,6 +17,7 @@ class Level:
     budget: tokens over all cases together, which share it where they would exceed it; 0 sets no limit. requests: of each group
     of the family checks; 0 leaves them out. rows: through each verifier that is audited alone, and so in proportion for the
     other components; 0 leaves components out. seconds: for all components together, of which slow ones do less; 0: no limit.
+    all_modes: whether every mode is run, or the first of each rule and law of drafts.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Level:
     requests: int = 0
     rows: int = 0
     seconds: float = 0.0
+    all_modes: bool = True
 
     def prompts_of(self, modes: int) -> int:
         """Prompts of each of so many modes: with a budget, more than three share what three would have.
@@ -98,7 +100,7 @@ class AuditSettings:
         if not 0 < self.alpha < 1:
             raise UsageProblem(f"alpha is {self.alpha:g}; the false-alarm rate must lie between 0 and 1, for instance 1e-6")
         if self.k < 1:
-            raise UsageProblem(f"k is {self.k}; speculation drafts at least 1 token a round")
+            raise UsageProblem(f"k is {self.k}; give the drafts of a round, 1 or more")
         if not (self.temperature == 0 or LOWEST_TEMPERATURE <= self.temperature < math.inf):
             raise UsageProblem(
                 f"temperature is {self.temperature:g}; give 0 (greedy only), or a finite number from {LOWEST_TEMPERATURE:g} up"
@@ -110,5 +112,5 @@ class AuditSettings:
 def level_named(name: str) -> Level:
     """The level called `name`. Raises UsageProblem naming the known ones."""
     if name not in LEVELS:
-        raise UsageProblem(f"no level is called {name!r}; there are {', '.join(LEVELS)}")
+        raise UsageProblem(f"no level is called {name!r}; give one of {', '.join(LEVELS)}")
     return LEVELS[name]

@@ -77,7 +77,7 @@ def run_audits(
     try:
         _print_plan(chosen, subject, settings, console)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
-        raise UsageProblem(f"these models cannot be used: {problem}") from problem
+        raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
     reports = []
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
@@ -130,7 +130,8 @@ def _audit(
 
     (models, subject), *rest = pairs
     others = [Pair(f"{of.target_name} and {of.draft_name}", starting(some), of) for some, of in rest]
-    settings = replace(settings, level=settings.level.scaled(entry.share))
+    level = settings.level.scaled(entry.share)
+    settings = replace(settings, level=replace(level, all_modes=level.cases != "plain" or not entry.dear_modes))
     subjects = {FIRST_PAIR: subject, **{pair.name: pair.subject for pair in others}}
     keeping: AbstractContextManager[Kept | None] = nullcontext()
     if evidence is not None:

@@ -20,7 +20,8 @@ ENVIRONMENTS = Path(__file__).parents[2] / ".nox"
 class Registered:
     """An engine that can be audited. package: what must be importable. install: how to get it. about: one line.
 
-    share: of a level's samples that it is audited with; below 1 where samples are dear.
+    share: of a level's samples that it is audited with; below 1 where samples are dear. dear_modes: every mode starts an engine
+    of its own, so that the lowest level runs only the first mode of each rule and law of drafts.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Registered:
     install: str
     about: str
     share: float = 1.0
+    dear_modes: bool = False
 
     @property
     def python(self) -> str:
@@ -77,6 +79,7 @@ REGISTRY = (
         "vllm",
         'nox -s "audit(vllm)" (its own environment; with a GPU: pip install vllm)',
         "vLLM, offline: n-gram, draft model, Medusa, EAGLE, suffix, custom drafters; caches, chunks, seeds, log-probabilities",
+        dear_modes=True,
     ),
     Registered(
         "vllm-server",
@@ -84,7 +87,8 @@ REGISTRY = (
         "vllm",
         'nox -s "audit(vllm-server)" (shares the environment of vllm)',
         "vLLM's OpenAI-compatible server, started by the adapter: n-gram, draft model, Medusa, EAGLE",
-        share=0.25,  # each of its modes starts a server, and every request is sent on its own
+        share=0.25,  # every request is sent on its own
+        dear_modes=True,
     ),
     Registered(
         "onnxruntime-genai",

@@ -51,6 +51,13 @@ class Refuses(Healthy):
         raise Unsupported("top_p is not supported with speculation")
 
 
+class Twice(Healthy):
+    """One of its modes has two names."""
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        return (*super().modes(k), replace(super().modes(k)[1], name="again"))
+
+
 class LacksAGpu(Healthy):
     def fail(self) -> None:
         raise NotHere("graphs: they need a GPU")

@@ -77,6 +77,14 @@ def test_a_mode_that_this_machine_cannot_run_is_not_run() -> None:
     assert found["LAW-1", "off"] is Verdict.CONFORMS
 
 
+def test_where_modes_are_dear_the_lowest_level_runs_one_of_each_kind() -> None:
+    engine = failing_engines.Twice(*instance())
+    few = replace(SETTINGS, level=replace(SETTINGS.level, all_modes=False))
+    found = verdicts(audit_engine("few", lambda: InProcess(engine), subject(), few))
+    assert {one: verdict for one, verdict in found.items() if one[1] == "again"} == {("LAW-1", "again"): Verdict.NOT_RUN}
+    assert found["LAW-1", "draft model, ratio"] is found["GREEDY-1", "off"] is Verdict.CONFORMS
+
+
 def test_a_setting_that_ends_the_engine_is_louds_and_the_rest_goes_on() -> None:
     level = replace(SETTINGS.level, requests=1)
 
