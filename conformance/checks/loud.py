@@ -109,7 +109,8 @@ def allowed_tokens(
 ) -> Mask:
     """Which tokens `[V]` a probe's settings leave a noticeable probability (1e-30), given raw logits `[V]`.
 
-    Logits within `margin` of a kept one are kept too. At temperature 0 these are the best tokens.
+    Logits within `margin` of a kept one are kept too. At temperature 0 these are the best tokens; a repetition penalty
+    multiplies logits, and so what they may lawfully differ by.
 
     >>> settings = SamplingSettings(max_tokens=4, presence_penalty=1e4)
     >>> allowed_tokens(settings, (5,), (1,), np.array([0.0, 3.0, 1.0]), margin=0.0)
@@ -118,9 +119,12 @@ def allowed_tokens(
     row = logits
     for processor in replace(settings, temperature=1.0).processors():
         row = np.asarray(processor(row, prompt, output), dtype=np.float64)
-    top = row.max()
-    within = margin if settings.temperature == 0 else -np.log(1e-30)
-    kept = row >= top - within
+    best = int(row.argmax())
+    times = np.ones(len(row))
+    if settings.repetition_penalty != 1:
+        times = np.maximum(1.0, np.abs(np.divide(row, logits, out=np.ones(len(row)), where=logits != 0)))
+    within = margin * np.maximum(times, times[best]) if settings.temperature == 0 else -np.log(1e-30)
+    kept = row >= row[best] - within
     if settings.top_k is not None or settings.top_p < 1 or settings.min_p > 0:
         kept |= logits >= logits[kept].min() - margin
     return np.asarray(kept)

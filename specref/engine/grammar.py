@@ -119,7 +119,11 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class MatcherState:
-    """What can be seen of a matcher. text: the tokens it has taken in. allowed: the ids that may follow; none after the end."""
+    """What can be seen of a matcher. text: the tokens it has taken in. allowed: the ids that may follow; none after the end.
+
+    >>> Grammar.over_bytes('start: "a"', [b"a", b"b", b""], eos=2).matcher().state
+    MatcherState(text=(), allowed=(0,))
+    """
 
     text: Tokens
     allowed: tuple[int, ...]
@@ -202,5 +206,9 @@ class Constrained(Processor):
 
 
 def masked(row: Row, allowed: Allowed | None) -> Row:
-    """The row `[V]` with everything but `allowed` forbidden; unchanged where there is no mask."""
+    """The row `[V]` with everything but `allowed` forbidden; unchanged where there is no mask.
+
+    >>> masked(np.array([1.0, 2.0, 3.0]), np.array([True, False, True])), masked(np.array([1.0, 2.0]), None)
+    (array([  1., -inf,   3.]), array([1., 2.]))
+    """
     return row if allowed is None else keep_only(row, allowed)

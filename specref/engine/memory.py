@@ -10,7 +10,14 @@ from specref.kv_cache import PagedCache, PagePool
 
 
 class Memory:
-    """Pages of one pool for all requests. `pool` must hold entries of the engine's model."""
+    """Pages of one pool for all requests. `pool` must hold entries of the engine's model.
+
+    >>> memory = Memory(PagePool(pages=3, page_size=4))
+    >>> memory.check_fits(8)
+    >>> memory.check_fits(9)
+    Traceback (most recent call last):
+    ValueError: up to 9 entries need 4 pages, the pool has 3; ask for fewer tokens or make a larger pool
+    """
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool

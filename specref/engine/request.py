@@ -92,6 +92,16 @@ class RequestState:
     reason: why the output ended, None while it goes on. cache `[n, *entry_shape]`: its entries, None while it holds no memory.
     draft_cache: those of its proposer, None if it keeps none. rounds: what each round did. logprobs: one per token of `output`.
     matcher: where it stands in its grammar; both None if it has none.
+
+    >>> from specref.engine import CachedTableModel, Engine
+    >>> from specref.models import TableModel
+    >>> engine = Engine(CachedTableModel(TableModel(5, seed=1)))
+    >>> number = engine.submit((1, 4), SamplingSettings(max_tokens=2, seed=0))
+    >>> before = engine.state(number)
+    >>> engine.run()
+    >>> after = engine.state(number)
+    >>> before.status, after.status, len(after.output) == len(after.logprobs), after.committed[:2]
+    ('waiting', 'finished', True, (1, 4))
     """
 
     number: int

@@ -30,7 +30,22 @@ from specref.tree import TokenTree
 
 
 class Rounds:
-    """Rounds over one model and one memory; a fault is an override of one method."""
+    """Rounds over one model and one memory; a fault is an override of one method.
+
+    >>> from specref.engine import CachedTableModel, Engine
+    >>> from specref.models import TableModel
+    >>> from specref.processors import SamplingSettings
+    >>> class Short(Rounds):
+    ...     def emit(self, request: Request, tokens: Tokens) -> Tokens:
+    ...         return super().emit(request, tokens)[:1]
+    >>> class Broken(Engine):
+    ...     rounds_type = Short
+    >>> engine = Broken(CachedTableModel(TableModel(5, seed=1)))
+    >>> number = engine.submit((1, 4), SamplingSettings(max_tokens=3, seed=0))
+    >>> engine.run()
+    >>> [one.emitted == engine.state(number).output[i : i + 1] for i, one in enumerate(engine.state(number).rounds)]
+    [True, True, True]
+    """
 
     def __init__(self, model: CachedModel, memory: Memory) -> None:
         self.model, self.memory = model, memory
@@ -148,7 +163,18 @@ class Rounds:
 
 
 def tree_of_round(request: Request, draft: Draft) -> TokenTree:
-    """The draft as a tree below the last committed token; a chain is the tree of width 1."""
+    """The draft as a tree below the last committed token; a chain is the tree of width 1.
+
+    >>> from specref.engine import CachedTableModel, Engine
+    >>> from specref.models import TableModel
+    >>> from specref.processors import SamplingSettings
+    >>> engine = Engine(CachedTableModel(TableModel(5, seed=1)))
+    >>> request = engine.requests[engine.submit((1, 4), SamplingSettings(max_tokens=3))]
+    >>> print(tree_of_round(request, Draft.chosen([2, 0])))
+    4
+    └─ 2
+       └─ 0
+    """
     return draft.tree or TokenTree.chain(request.committed[-1], draft.tokens)
 
 
