@@ -98,6 +98,14 @@ REGISTRY = (
         "ONNX Runtime GenAI: draft model, n-gram lookup, adaptive widths, rewinding, logits",
         share=10.0,
     ),
+    Registered(
+        "llama-cpp",
+        "conformance.engines.llama_cpp:make",
+        "xllamacpp",
+        'nox -s "audit(llama-cpp)" (its own environment)',
+        "llama.cpp's server (xllamacpp): draft model, drawn drafts, four n-gram tables; prompt cache, log-probabilities",
+        share=4.0,
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}
