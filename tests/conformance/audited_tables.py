@@ -52,10 +52,10 @@ def audited(
     maps: Sequence[VocabularyMap] = (),
     level: Level = LEVEL,
     judge: Subject | None = None,
-    draft: CachedTableModel | None = None,
+    target: CachedTableModel | None = None,
 ) -> EngineReport:
     """The audit of some modes, and of the components that are wanted."""
-    target, small = CachedTableModel(TARGET), draft or CachedTableModel(SMALL)
+    models = target or CachedTableModel(TARGET), CachedTableModel(SMALL)
 
     class UnderAudit(SpecrefEngine):
         def modes(self, k: int) -> Sequence[Mode]:
@@ -64,7 +64,7 @@ def audited(
         def components(self) -> Sequence[Component]:
             return [one for one in super().components() if components(one)]
 
-    engine = UnderAudit(target, small, engine_type, read_grammar=read_grammar, draftings=draftings, maps=maps)
+    engine = UnderAudit(*models, engine_type, read_grammar=read_grammar, draftings=draftings, maps=maps)
     settings = AuditSettings(level, seed=3, k=3, max_tokens=16)
     return audit_engine(engine.name, lambda: InProcess(engine), judge or subject(), settings)
 
