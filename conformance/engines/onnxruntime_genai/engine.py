@@ -65,8 +65,9 @@ class GenaiEngine(Engine):
             params.set_speculative_options(**asked)
         generator = og.Generator(model, params)
         generator.append_tokens(np.array(request.prompt, dtype=np.int32))
-        if "rewound" in mode.options:
-            begun = _begun(generator, int(mode.options["rewound"]))
+        begin = min(int(mode.options.get("rewound", 0)), request.settings.max_tokens - 1)
+        if begin > 1:  # GenAI takes back two tokens or more
+            begun = _begun(generator, begin)
             if begun[0] in request.settings.eos:  # the first token would be kept
                 return Output(begun[:1])
             generator.rewind_to(len(request.prompt))
