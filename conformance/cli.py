@@ -28,7 +28,7 @@ app = typer.Typer(
 console = Console(width=None if sys.stdout.isatty() else 160)
 """Where output goes to a file or a CI log, there is no terminal to be narrow."""
 
-LEVEL_HELP = "; ".join(f"{level.name}: {level.tokens:,} tokens a mode, {level.about}" for level in LEVELS.values())
+LEVEL_HELP = f"Tokens a mode: {', '.join(f'{level.name} {level.tokens:,}' for level in LEVELS.values())}."
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     try:
         app(prog_name="specref")
     except UsageProblem as problem:
-        line = " ".join(str(problem).split())
+        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(problem).split()))
         print(f"specref: {line}", file=sys.stderr)
         sys.exit(2)
     except Exception:  # Python itself would exit with 1, which says "a violation"
@@ -51,42 +51,29 @@ def audit(
     ] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
     level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
-    seed: Annotated[int, typer.Option(help="Everything random follows from it; another seed is an independent run.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False-alarm rate of the whole run of an engine.")] = 1e-6,
+    seed: Annotated[int, typer.Option(help="Another seed is an independent run.")] = 0,
+    alpha: Annotated[float, typer.Option(help="False-alarm rate of an engine's run.")] = 1e-6,
     k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
-    temperature: Annotated[float, typer.Option(help="Of the sampled modes; 0 audits greedy decoding only.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Of sampled modes; 0: greedy decoding only.")] = 1.0,
     target: Annotated[Path | None, typer.Option(help="Folder of the target model. Default: our small trained one.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations with reasons.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
-    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples; given again, it goes on there.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples, and where to go on.")] = None,
     control: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
     served_model: Annotated[str | None, typer.Option(help="Name of the served model. Default: the first listed.")] = None,
     workers: Annotated[int, typer.Option(help="Processes of an engine that run at once.")] = AT_ONCE,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run them on Ray: auto, local, or an address.")] = None,
     gpus_per_worker: Annotated[float, typer.Option(help="Of each process on Ray.")] = 0.0,
 ) -> None:
-    """Audit engines: sample them with and without speculation, and judge every token.
+    """Audit engines, with and without speculation: print the plan, judge every token, print a table and write the reports.
 
-    Each engine runs in a process of its own. Speculation off is audited first, as the control. The run prints its plan, then a
-    table, and writes report.html, report.md, report.json and junit.xml.
+    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error, or undecided.
 
-    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error or something
-    inconclusive.
-
-    Examples:
-
-      specref audit transformers
-
-      specref audit specref transformers --level smoke --seed 7
-
-      specref audit transformers --target ./my-model --draft ./my-draft --temperature 0.7
-
-      specref audit my_engine_adapter:make
-
-      specref audit http://127.0.0.1:8000/v1 --control http://127.0.0.1:8001/v1 --target ./my-model
-
-    A server's key is read from SPECREF_API_KEY.
+    Examples (a server's key is read from SPECREF_API_KEY):
+      specref audit transformers --level smoke --seed 7
+      specref audit my_engine_adapter:make --target ./my-model --draft ./my-draft
+      specref audit http://127.0.0.1:8000/v1 --target ./my-model --control http://127.0.0.1:8001/v1
     """
     from conformance.run import run_audits
 
@@ -134,9 +121,9 @@ def judge(
     if samples is None:
         raise UsageProblem("no samples were named; give a file, for instance: specref judge samples.jsonl --target ./my-model")
     if logprobs not in ("raw", "processed"):
-        raise UsageProblem(f"logprobs is {logprobs!r}; log-probabilities are those of the raw law, or of the processed one")
+        raise UsageProblem(f"logprobs is {logprobs!r}; give raw or processed: of which law they are")
     if max_tokens is not None and max_tokens < 1:
-        raise UsageProblem(f"max-tokens is {max_tokens}; an output has a token at least")
+        raise UsageProblem(f"max-tokens is {max_tokens}; give 1 or more")
     from conformance.samples.command import run_judge
     from conformance.samples.judging import Judging
     from conformance.samples.modes import Defaults
@@ -200,7 +187,7 @@ def prove(
     if not 0 < scale <= 100:
         raise UsageProblem(f"scale is {scale:g}; give a share of the models above 0, for instance 0.1")
     if workers < 1:
-        raise UsageProblem(f"workers is {workers}; at least one process is needed")
+        raise UsageProblem(f"workers is {workers}; give 1 or more")
     raise typer.Exit(run_proofs(scale, seed, workers, console))
 
 
@@ -219,9 +206,9 @@ def speedup(
     from conformance.worth import run_speedup
 
     if not 0 <= acceptance <= 1:
-        raise UsageProblem(f"acceptance is {acceptance:g}; it is a probability, between 0 and 1")
+        raise UsageProblem(f"acceptance is {acceptance:g}; give a probability, between 0 and 1")
     if k < 1 or gpus < 1 or context < 0:
-        raise UsageProblem(f"k {k}, gpus {gpus} and context {context} must be at least 1, 1 and 0")
+        raise UsageProblem(f"k is {k}, gpus {gpus} and context {context}; give at least 1, 1 and 0")
     run_speedup(acceptance, k, gpus, context, plot, console)
 
 

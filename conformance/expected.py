@@ -71,10 +71,12 @@ def read_expected(path: Path) -> list[Expected]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageProblem(f"cannot read known violations from {path}: {error}") from error
+        raise UsageProblem(
+            f"cannot read known violations from {path}: {error}; give a TOML file with [[violation]] tables"
+        ) from error
     entries = document.pop("violation", [])
     if document or not isinstance(entries, list):
-        raise UsageProblem(f"{path} may hold [[violation]] tables only, not {', '.join(document) or 'violation = ...'}")
+        raise UsageProblem(f"{path} holds {', '.join(document) or 'violation = ...'}; write [[violation]] tables only")
     return [_expected(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
@@ -85,19 +87,21 @@ def _expected(path: Path, number: int, entry: object) -> Expected:
     for name, kind in FIELDS.items():
         if type(entry.get(name)) is not kind:
             what = "a whole number" if kind is int else "a text"
-            raise UsageProblem(f"{where}: {name} must be {what}, got {entry.get(name)!r}")
+            raise UsageProblem(f"{where}: {name} is {entry.get(name)!r}; write {what}")
     if "expires" in entry and type(entry["expires"]) is not date:
-        raise UsageProblem(f"{where}: expires must be a date, as 2027-01-31, got {entry['expires']!r}")
+        raise UsageProblem(f"{where}: expires is {entry['expires']!r}; write a date, as 2027-01-31")
     known = (*FIELDS, "verdict", "expires")
     unknown = set(entry) - set(known)
     if unknown:
-        raise UsageProblem(f"{where}: nothing is called {sorted(unknown)[0]!r}; there are {', '.join(known)}")
+        raise UsageProblem(f"{where}: nothing is called {sorted(unknown)[0]!r}; the fields are {', '.join(known)}")
     if entry["n"] < 1:
-        raise UsageProblem(f"{where}: n must be 1 or more, got {entry['n']}")
+        raise UsageProblem(f"{where}: n is {entry['n']}; give 1 or more")
     if entry.get("verdict", VERDICTS[0]) not in VERDICTS:
-        raise UsageProblem(f"{where}: verdict must be one of {', '.join(VERDICTS)}, got {entry['verdict']!r}")
+        raise UsageProblem(f"{where}: verdict is {entry['verdict']!r}; write one of {', '.join(VERDICTS)}")
     if not any(fits(entry["requirement"], one) for one in BY_ID):
-        raise UsageProblem(f"{where}: the catalogue has no requirement {entry['requirement']!r}")
+        raise UsageProblem(
+            f"{where}: the catalogue has no requirement {entry['requirement']!r}; `specref requirements` names all"
+        )
     return Expected(**{**entry, "verdict": Verdict(entry.get("verdict", VERDICTS[0]))})
 
 

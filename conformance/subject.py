@@ -123,12 +123,12 @@ def read_subject(models: Models) -> Subject:
         try:
             scorers[role] = TransformersScorer.load(folder)
         except BadModel as problem:
-            raise UsageProblem(f"the {role} model cannot be used: {problem}") from problem
+            raise UsageProblem(f"the {role} model cannot be used: {problem}; give another with --{role}") from problem
     target, draft = scorers["target"], scorers["draft"]
     if target.vocabulary != draft.vocabulary:
         raise UsageProblem(
             f"the draft's vocabulary of {draft.vocabulary} is not the target's of {target.vocabulary}; "
-            "drafts are verified token by token, so both models must share one vocabulary"
+            "give a draft that shares it with --draft, since drafts are verified token by token"
         )
     config = target.model.generation_config
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]

@@ -37,7 +37,7 @@ class Workers:
 
     def __post_init__(self) -> None:
         if self.number < 1:
-            raise UsageProblem(f"workers is {self.number}; an engine needs a process at least")
+            raise UsageProblem(f"workers is {self.number}; give 1 or more: an engine needs a process")
         if self.gpus < 0 or (self.gpus and self.ray is None):
             raise UsageProblem(f"gpus-per-worker is {self.gpus:g}; it is for workers on Ray: give --ray too, and 0 or more")
 

@@ -61,7 +61,7 @@ def _samples(path: Path, judging: Judging, target: Path | None, draft: Path | No
             report = judge_samples(path, found, subject, judging, lambda n: watcher.advance(judging.engine, n, path.name))
             watcher.end(judging.engine)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
-        raise UsageProblem(f"these models cannot be used: {problem}") from problem
+        raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
     return report
 
 

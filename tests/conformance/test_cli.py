@@ -126,7 +126,7 @@ def test_engines_requirements_and_help_teach(monkeypatch: pytest.MonkeyPatch, ca
     for words, says in (
         (["engines"], "transformers"),
         (["requirements"], "| LAW-1 |"),
-        (["audit", "transformers", "--help"], "specref audit transformers --target ./my-model"),
+        (["audit", "transformers", "--help"], "specref audit my_engine_adapter:make --target ./my-model"),
         (["speedup"], "Break-even acceptance"),
     ):
         assert command(monkeypatch, *words) == 0

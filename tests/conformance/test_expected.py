@@ -103,15 +103,15 @@ def test_only_a_mode_that_should_be_there_is_missed(tmp_path: Path, mode: str, l
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("violation = 3", "may hold"),
+        ("violation = 3", "write .* tables only"),
         ("[[violation]\n", "cannot read"),
-        (ENTRY.replace("n = 2000", "n = 'many'"), "violation 1 .* n must be a whole number"),
-        (ENTRY.replace("mode", "mood"), "mode must be a text"),
+        (ENTRY.replace("n = 2000", "n = 'many'"), "violation 1 .* n is 'many'; write a whole number"),
+        (ENTRY.replace("mode", "mood"), "mode is None; write a text"),
         (ENTRY + "size = 3\n", "nothing is called 'size'"),
-        ("[other]\n", "may hold"),
+        ("[other]\n", "holds other; write"),
         ("violation = [3]", "violation 1 .* write it as a"),
-        (ENTRY.replace("n = 2000", "n = 0"), "n must be 1 or more"),
-        (ENTRY + 'verdict = "conforms"\n', "verdict must be one of violates, error"),
+        (ENTRY.replace("n = 2000", "n = 0"), "n is 0; give 1 or more"),
+        (ENTRY + 'verdict = "conforms"\n', "verdict is 'conforms'; write one of violates, error"),
         (ENTRY.replace("LAW-1", "LAW-99"), "the catalogue has no requirement 'LAW-99'"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_fresh_engine_takes_the_place_of_an_idle_one() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"number": 0}, "workers is 0; an engine needs a process at least"),
+        ({"number": 0}, "workers is 0; give 1 or more"),
         ({"gpus": 1.0}, "it is for workers on Ray: give --ray too"),
         ({"ray": "local", "gpus": -1.0}, "gpus-per-worker is -1"),
     ],
