@@ -89,7 +89,8 @@ class VllmServer(Engine):
     def _ask(self, request: Request) -> Output:
         assert self._client is not None
         try:
-            return read_completion(self._client.post("completions", completion_request(request, NAME)))
+            body = completion_request(request, NAME) | {"ignore_eos": True}  # the model's own: a request names its ends itself
+            return read_completion(self._client.post("completions", body))
         except ServerFailed as failed:
             if "status 400" in str(failed):
                 raise Unsupported(f"vLLM's server refuses: {failed}") from failed
