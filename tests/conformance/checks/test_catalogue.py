@@ -16,7 +16,7 @@ from conformance.levels import LEVELS
 from conformance.reporting.wording import FAMILIES
 from conformance.requirements import BY_ID, REQUIREMENTS, Requirement, catalogue
 
-HELPERS = {"places", "outputs", "instances", "component_rounds"}
+HELPERS = {"places", "seen", "outputs", "instances", "component_rounds"}
 ELSEWHERE = {"conformance.checks.law", "conformance.checks.greedy"}
 """Their faults are engines, killed by whole audits."""
 
