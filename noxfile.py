@@ -127,7 +127,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def study(session: nox.Session) -> None:
-    """Another study, by name: null_streams, step_log, greedy_noise, cost or kernels (`-- step_log --long`)."""
+    """Another study, by name: null_streams, step_log, greedy_noise, cost, scale or kernels (`-- step_log --long`)."""
     if not session.posargs or session.posargs[0].startswith("-"):
         session.error("name a study: nox -s study -- null_streams [--long]")
     python(session, "-m", f"conformance.studies.{session.posargs[0]}", *session.posargs[1:])
@@ -141,5 +141,7 @@ def kernels(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Speed as ratios in one run: the batched path and our kernels against what else is installed."""
+    """Speed as ratios in one run: batched rules beside what else is installed; what judging costs over tokens and workers."""
     python(session, "-m", "conformance.studies.bench", *session.posargs)
+    python(session, "-m", "conformance.studies.cost")
+    python(session, "-m", "conformance.studies.scale")

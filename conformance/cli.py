@@ -51,6 +51,7 @@ def audit(
     ] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
     level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
+    tokens: Annotated[int | None, typer.Option(help="In each sampled mode, in place of the level's.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed is an independent run.")] = 0,
     alpha: Annotated[float, typer.Option(help="False-alarm rate of an engine's run.")] = 1e-6,
     k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
@@ -77,7 +78,8 @@ def audit(
     """
     from conformance.run import run_audits
 
-    settings = AuditSettings(level_named(level), alpha, seed, k, temperature)
+    chosen = level_named(level) if tokens is None else level_named(level).of_tokens(tokens)
+    settings = AuditSettings(chosen, alpha, seed, k, temperature)
     where = Workers(workers, ray, gpus_per_worker)
     names = [*(engines or []), *(engine or [])]
     if any(name.startswith(("http://", "https://")) for name in names) and target is None:

@@ -12,7 +12,7 @@ from conformance.controls import VOCABULARY, instance
 from conformance.engines.own import ReferenceEngine
 from conformance.evidence.recording import Kept
 from conformance.findings import EngineReport
-from conformance.harness import InProcess
+from conformance.harness import EngineProcess, InProcess
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.scoring import TableScorer
@@ -79,3 +79,18 @@ def chunks(folder: Path) -> list[Path]:
 def slowly(folder: Path) -> None:
     """An audit for another process, slow enough to be killed in the middle."""
     kept(folder, Slow(*instance()))
+
+
+def slow(models: Models) -> Slow:
+    """The factory of an engine that is slow enough to be killed in the middle."""
+    return Slow(*instance())
+
+
+def driven(folder: Path) -> EngineReport:
+    """An audit with two engines in processes of their own, as the command runs them."""
+
+    def start() -> EngineProcess:
+        return EngineProcess("tests.conformance.evidence.audits:slow", Models(Path(), Path()), patience=120.0)
+
+    with Kept(folder, "small", SETTINGS, {"first pair": subject()}) as evidence:
+        return audit_engine("small", start, subject(), SETTINGS, evidence=evidence, lanes=2)
