@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -19,12 +21,19 @@ class ServerFailed(RuntimeError):
 
 
 class Client:
-    """Talks JSON with one server. address: as http://127.0.0.1:8000/v1. key: sent as a bearer token."""
+    """Talks JSON with one server. address: as http://127.0.0.1:8000/v1. key: sent as a bearer token; whatever a server says of
+    it is left out of what it answers. Raises ValueError for a key that no header can carry."""
 
     def __init__(self, address: str, key: str | None = None, *, timeout: float = TIMEOUT, tries: int = TRIES) -> None:
         self._tries = tries
         self.address = address.rstrip("/")
+        key = (key or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("the key holds characters that no header can carry; set SPECREF_API_KEY again")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        parts = urlsplit(self.address)
+        self.shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self._secrets = [secret for secret in (key, parts.username, parts.password, parts.query) if secret]
         limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
         self._http = httpx2.Client(headers=headers, timeout=timeout, limits=limits)
 
@@ -42,12 +51,12 @@ class Client:
         try:
             return str(listed["data"][0]["id"])
         except (IndexError, KeyError, TypeError):
-            raise ServerFailed(f"{self.address}/models lists no model; name it: --served-model NAME") from None
+            raise ServerFailed(f"{self.shown}/models lists no model; name it: --served-model NAME") from None
 
     def version(self) -> str:
         """What the server says it is, if it says so."""
         try:
-            told = self._http.get(self.address.removesuffix("/v1") + "/version").json()
+            told = json.loads(self._without_secrets(self._http.get(self.address.removesuffix("/v1") + "/version").text))
             return str(told.get("version", "unknown"))[:60]
         except (httpx2.HTTPError, ValueError, AttributeError):
             return "unknown"
@@ -64,20 +73,24 @@ class Client:
             try:
                 response = self._http.request(verb, f"{self.address}/{path}", json=body)
             except httpx2.HTTPError as error:
-                problem = f"{type(error).__name__}: {error}"
+                problem = self._without_secrets(f"{type(error).__name__}: {error}")
                 continue
             if response.status_code == 429 or response.status_code >= 500:
                 problem = f"status {response.status_code}"
                 continue
+            said = self._without_secrets(response.text)
             if response.status_code != 200:
-                raise ServerFailed(f"{self.address}/{path} refused with status {response.status_code}: {response.text[:200]}")
+                raise ServerFailed(f"{self.shown}/{path} refused with status {response.status_code}: {said[:200]}")
             try:
-                return response.json()
+                return json.loads(said)
             except ValueError:
-                raise ServerFailed(
-                    f"{self.address}/{path} answered something that is not JSON: {response.text[:80]!r}"
-                ) from None
-        raise ServerFailed(f"{self.address}/{path} failed {self._tries} times in a row; the last time with {problem}")
+                raise ServerFailed(f"{self.shown}/{path} answered something that is not JSON: {said[:80]!r}") from None
+        raise ServerFailed(f"{self.shown}/{path} failed {self._tries} times in a row; the last time with {problem}")
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
 
 
 def pause(number: int) -> float:

@@ -124,6 +124,32 @@ def test_a_server_that_stalls_is_given_up_too() -> None:
         stalled.set()
 
 
+@pytest.mark.parametrize(
+    "answer", [(400, {"error": f"the key {KEY} is not valid"}), (200, KEY.encode()), (401, KEY.encode()), (500, {"error": KEY})]
+)
+def test_a_key_that_a_server_repeats_is_left_out(answer: tuple[int, Any]) -> None:
+    with serving(lambda number, body: answer) as (address, _):
+        server = engine(address.replace("//", "//me:hunter2@") + "?token=abc123", tries=2)
+        with pytest.raises(ServerFailed) as failed:
+            list(server.generate(server.modes(1)[0], requests(1)))
+    for secret in (KEY, "hunter2", "abc123"):
+        assert secret not in str(failed.value)
+
+
+def test_no_model_no_token_and_no_version_brings_a_key_along() -> None:
+    said = {"choices": [{"text": KEY, "token_ids": [5], "logprobs": {"token_logprobs": [-0.1], "tokens": [KEY]}}]}
+    with serving(lambda number, body: (200, said)) as (address, _):
+        assert KEY not in json.dumps(Client(address, KEY).post("completions", {"prompt": [1]}))
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk-\x1b[31m", "sk-é", "sk-\x00"])
+def test_a_key_that_no_header_can_carry_is_not_told(key: str) -> None:
+    with pytest.raises(ValueError, match="set SPECREF_API_KEY again") as refused:
+        Client("http://127.0.0.1:1/v1", key)
+    assert "sk-" not in str(refused.value)
+    Client("http://127.0.0.1:1/v1", "sk-usual\n").close()  # as `export KEY=$(cat file)` may leave it
+
+
 def test_what_trying_again_cannot_mend_ends_at_once() -> None:
     with serving(lambda number, body: (400, {"error": "top_k is not known"})) as (address, asked):
         server = engine(address)
@@ -199,6 +225,36 @@ def test_the_command_audits_a_server_and_finds_what_it_does_wrong(tmp_path: Any,
     assert "violates" in {finding["verdict"] for finding in report["engines"][0]["findings"]}
     for written in (tmp_path / "out").iterdir():
         assert KEY not in written.read_text(), written.name
+
+
+@pytest.mark.long
+def test_a_server_that_breaks_down_is_an_error_and_what_was_judged_before_is_kept(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from conformance.cli import app
+    from specref import pretrained
+
+    monkeypatch.setenv("SPECREF_API_KEY", KEY)
+    for name in ("SPECREF_SERVER", "SPECREF_CONTROL", "SPECREF_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+    def breaking(number: int, body: dict[str, Any]) -> tuple[int, Any]:
+        return echo_of_the_target(number, body) if number < 60 else (500, {"error": KEY})
+
+    with serving(breaking) as (address, asked):
+        words = ["audit", address, "--level", "smoke", "--target", str(pretrained.path("target")), "--workers", "1"]
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out"), "--evidence", str(tmp_path / "kept")])
+    assert done.exit_code in (1, 3), done.output
+    (report,) = json.loads((tmp_path / "out" / "report.json").read_text())["engines"]
+    errors = [finding for finding in report["findings"] if finding["verdict"] == "error"]
+    assert errors
+    assert any("status 500" in finding["summary"] for finding in errors)
+    assert len(asked) < 200, "it is not asked for ever"
+    assert sum(mode["tokens_judged"] for mode in report["modes"]) > 0, "what came before is judged"
+    for written in [*tmp_path.rglob("*")]:
+        assert written.is_dir() or KEY.encode() not in written.read_bytes(), written.name
 
 
 def test_a_server_without_its_target_is_a_usage_problem() -> None:
