@@ -106,6 +106,13 @@ REGISTRY = (
         "llama.cpp's server (xllamacpp): draft model, drawn drafts, four n-gram tables; prompt cache, log-probabilities",
         share=4.0,
     ),
+    Registered(
+        "economize",
+        "conformance.engines.economize:make",
+        "economize",
+        'nox -s "audit(economize)" (its own environment)',
+        "economize: draft model, lookup, early exit, Medusa chain and tree, generate; typical and accept-all as declared",
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}
