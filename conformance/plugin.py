@@ -1,7 +1,7 @@
 """The pytest plugin of `pytest --pyargs conformance.suite --engine my_package.my_module:make_engine`.
 
-It is loaded into every test run of an environment in which this package is installed. So it imports nothing of the judge until
-the suite is asked for, and only then adds its options, whose plain names another project's tests may well use for their own.
+It is loaded where the suite is asked for, and only there (`specref.pytest_entry`): the plain names of its options may well be
+used by another project's tests for their own.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 
-SUITE = Path(__file__).parent / "suite"
+from specref.pytest_entry import SUITE
+
 REPORTS = pytest.StashKey[str]()
 """The audit's reports as JSON text, in the configuration of a session that asks for the suite."""
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add the options, in a session that asks for the suite."""
-    config = pluginmanager.get_plugin("pytestconfig")
-    if config is None or not _asks_for_suite(config):
-        return
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
     group = parser.getgroup("specref", "specref: is this engine's speculative output really the target model's?")
     add, folder = group.addoption, {"type": Path, "metavar": "DIR"}
     add("--engine", dest="specref_engine", metavar="ENGINE", help="package.module:callable, or an engine that specref knows.")
@@ -41,22 +39,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     add("--specref-out", **folder, help="Folder for the reports. Default: audits/ENGINE-DATE-TIME.")
 
 
-def _asks_for_suite(config: pytest.Config) -> bool:
-    """Whether an argument names the suite: as a package, as a path, or an item of it."""
-    for argument in map(str, config.invocation_params.args):
-        if "suite" in argument and not argument.startswith("-"):
-            named = argument.partition("::")[0]
-            path = (config.invocation_params.dir / named).resolve()
-            if f"{named}.".startswith("conformance.suite.") or path == SUITE or SUITE in path.parents:
-                return True
-    return False
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Audit the engine, once: its findings are the items. Workers of pytest-xdist are handed them."""
-    if not _asks_for_suite(session.config):
-        return
     handed = getattr(session.config, "workerinput", None)
     if handed is not None:
         session.config.stash[REPORTS] = handed["specref_reports"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from conformance.problems import UsageProblem
 pytest_plugins = ["pytester"]
 
 SUITE = ("--pyargs", "conformance.suite")
-INSTALLED = any(entry.value == "conformance.plugin" for entry in entry_points(group="pytest11"))
-PLUGIN = () if INSTALLED else ("-p", "conformance.plugin")
+INSTALLED = any(entry.value == "specref.pytest_entry" for entry in entry_points(group="pytest11"))
+PLUGIN = () if INSTALLED else ("-p", "specref.pytest_entry")
 """Where the package is not installed, pytest does not find the plugin by itself."""
 
 ENTRY = """
@@ -122,7 +123,7 @@ def test_known_violations(
 def test_an_expiry_is_a_date(tmp_path: Path) -> None:
     for wrong in ("'2027-01-31'", "2027-01-31T10:00:00", "20270131"):
         (tmp_path / "known.toml").write_text(f"{ENTRY}expires = {wrong}\n")
-        with pytest.raises(UsageProblem, match=r"violation 1 .* expires must be a date, as 2027-01-31"):
+        with pytest.raises(UsageProblem, match=r"violation 1 .* expires is .*; write a date, as 2027-01-31"):
             read_expected(tmp_path / "known.toml")
 
 
@@ -157,11 +158,34 @@ def test_it_is_in_no_other_test_runs_way(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_theirs(request): assert request.config.getoption('--engine') == 'diesel'")
     result = pytester.runpytest_inprocess(*PLUGIN, "--engine", "diesel")
     result.assert_outcomes(passed=1)
-    asks = (
-        "import sys, conformance.plugin; print({name.partition('.')[0] for name in sys.modules} & {'torch', 'numpy', 'rich'})"
-    )
+    heavy = {"torch", "numpy", "rich", "conformance"}
+    asks = f"import sys, specref.pytest_entry; print({{name.partition('.')[0] for name in sys.modules}} & {heavy})"
     said = subprocess.run([sys.executable, "-c", asks], check=True, text=True, capture_output=True)
     assert said.stdout.strip() == "set()"
+
+
+def beside_their_own(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """pytest in a project that has a package of its own called conformance."""
+    (folder / "conformance").mkdir()
+    (folder / "conformance" / "__init__.py").write_text("WHOSE = 'theirs'")
+    (folder / "test_theirs.py").write_text("import conformance\ndef test_theirs(): assert conformance.WHOSE == 'theirs'")
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGIN, *words]
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, Path(__file__).parents[2])))}
+    return subprocess.run(command, cwd=folder, env=paths, check=False, text=True, capture_output=True)
+
+
+def test_a_project_with_a_package_of_that_name_is_tested_as_ever(tmp_path: Path) -> None:
+    done = beside_their_own(tmp_path, "test_theirs.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_where_such_a_package_hides_the_suite_it_says_so(tmp_path: Path) -> None:
+    done = beside_their_own(tmp_path, *SUITE, "--engine", "toy:make")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"another package called conformance ({(tmp_path / 'conformance').resolve()}) hides that of specref" in done.stderr
+    assert "run pytest (rather than python -m pytest)" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.long
