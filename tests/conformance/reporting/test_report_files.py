@@ -9,13 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from example_run import conforming, run, violating
 from hostile_run import hostile
 from markdown_it import MarkdownIt
+from test_report_exhibits import all_of_them
 
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
-from conformance.reporting import ReportFiles, html, junit, markdown, write
+from conformance.reporting import ReportFiles, html, junit, markdown, schema, write
 
 
 def plain() -> list[EngineReport]:
@@ -161,3 +163,18 @@ def test_a_known_violation_is_told_with_its_reason() -> None:
     report = dataclasses.replace(violating(), findings=tuple(known))
     assert "Known: a &#60;known&#62; cause" in markdown.document([report])
     assert "Known: a &lt;known&gt; cause" in html.page([report])
+
+
+def test_the_published_schema_is_that_of_what_is_written() -> None:
+    assert schema.PUBLISHED.read_text("utf-8") == schema.text(), "write it again: python -m conformance.reporting.schema"
+
+
+def test_every_report_follows_the_schema() -> None:
+    validator = jsonschema.Draft202012Validator(schema.report_schema())
+    infinite = dataclasses.replace(conforming(), log10_evidence=float("-inf"), modes=())
+    for reports in ([], run(), [hostile(), infinite], [all_of_them()]):
+        validator.validate(json.loads(to_json(reports)))
+    wrong = json.loads(to_json([infinite]))
+    wrong["engines"][0]["findings"][0]["verdict"] = "perfect"
+    assert not validator.is_valid(wrong)
+    assert not validator.is_valid({"schema": 99, "engines": []})
