@@ -108,6 +108,7 @@ class ModeReport:
 
     accepted_lengths: rounds by number of accepted drafts (observed); accepted_lengths_theory: the same expected under the
     declared rule, or empty. evidence_growth: (tokens judged, log10 evidence) at each look.
+    leak_bound: with 99% confidence, at any n, the mean leak to the draft over the contexts judged is at most this.
     """
 
     name: str
@@ -122,6 +123,7 @@ class ModeReport:
     accepted_lengths: tuple[int, ...] = ()
     accepted_lengths_theory: tuple[float, ...] = ()
     evidence_growth: tuple[tuple[int, float], ...] = ()
+    leak_bound: float | None = None
 
 
 @dataclass(frozen=True)

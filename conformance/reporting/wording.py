@@ -217,6 +217,11 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
     if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
         said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
+    bounds = [(mode_name(m.name), m.leak_bound) for m in report.modes if m.leak_bound is not None and m.leak_bound < 1]
+    if bounds and conforming:
+        shown = "; ".join(f"{number(bound, 2)} ({name})" for name, bound in sorted(bounds, key=lambda one: one[1])[:4])
+        shown += f"; and {plural(len(bounds) - 4, 'mode')} with more" if len(bounds) > 4 else ""
+        said.append(("Bound", f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."))
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from example_run import mode, report, run
+from example_run import conforming, mode, report, run
 from hostile_run import CONTROL, hostile
 
 from conformance.findings import Curve, Finding, ModeReport, Verdict
@@ -121,6 +121,13 @@ def test_the_guarantee_is_stated_only_where_it_holds() -> None:
         said = html.page([nothing_judged])
         assert "Nothing was judged, so nothing is promised." in said
         assert "99.9%" not in said
+
+
+def test_the_bound_on_the_leak_is_stated_where_there_is_one() -> None:
+    assert "mean leak" not in html.page([conforming()])
+    modes = tuple(dataclasses.replace(one, leak_bound=bound) for one, bound in zip(conforming().modes, (None, 0.0359, 1.0)))
+    said = html.page([dataclasses.replace(conforming(), modes=modes)])
+    assert "the mean leak to the draft is at most 0.036 (draft model, k = 3)." in said
 
 
 def test_hostile_texts_stay_texts() -> None:
