@@ -40,9 +40,12 @@ from specref.rules import Rule, block, chain, tree
 DOCUMENTATION = (
     "specref.engine: what a request becomes does not depend on its batch; rounds, log-probabilities and counts are reported"
 )
-PROMISES = ("SEED-1", "SEED-2", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2", "BATCH-3")
+PROMISES = ("SEED-1", "SEED-2", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2")
 GRAMMARS = ("GRAMMAR-3", "GRAMMAR-4")
 """What is promised too where a grammar's texts can become tokens."""
+BITS = ("BATCH-3",)
+"""What is promised too of exact entries. In floating point a text that was pre-empted, or found in the prefix cache, is read in
+other pieces, and a sum over other pieces has other last bits."""
 ACCEPTANCE = {
     "ratio": ("ACCEPT-1", "ACCEPT-2"),
     "token_matching": ("ACCEPT-1", "ACCEPT-2"),
@@ -139,7 +142,8 @@ class SpecrefEngine(Engine):
             _mode("draft model, ratio, scarce memory", model, "ratio", SCARCE),
             *(_mode(one.name, {"drafter": one.name, "k": k}, one.rule, ROOMY, one.nodes) for one in self.draftings.values()),
         )
-        offered = dict.fromkeys(GRAMMARS if self.read_grammar else (), DOCUMENTATION)
+        exact = self.target.dtype.kind != "f"
+        offered = dict.fromkeys((*(GRAMMARS if self.read_grammar else ()), *(BITS if exact else ())), DOCUMENTATION)
         return tuple(replace(mode, promises=mode.promises | offered) for mode in modes)
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
