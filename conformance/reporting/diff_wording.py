@@ -47,7 +47,7 @@ def verdict(comparison: Comparison) -> str:
 
 def worst(comparison: Comparison) -> Verdict:
     """The verdict whose colour and symbol stand for the change: the page's own are for verdicts."""
-    if comparison.of(Kind.NEW):
+    if comparison.of(Kind.NEW, Kind.STILL):
         return Verdict.VIOLATES
     if comparison.of(Kind.LOST, Kind.UNSEEN) or comparison.before is None or comparison.after is None:
         return Verdict.INCONCLUSIVE
