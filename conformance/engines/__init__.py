@@ -113,6 +113,22 @@ REGISTRY = (
         'nox -s "audit(economize)" (its own environment)',
         "economize: draft model, lookup, early exit, Medusa chain and tree, generate; typical and accept-all as declared",
     ),
+    Registered(
+        "sequential-speculative-decoding",
+        "conformance.engines.small:make_sequential",
+        "seqspecdecod",
+        'nox -s "audit(sequential-speculative-decoding)" (its own environment)',
+        "sequential-speculative-decoding: its rounds, standard and hierarchical",
+        share=0.1,  # it reads everything anew for every token
+    ),
+    Registered(
+        "specdec",
+        "conformance.engines.small:make_specdec",
+        "specdec",
+        'nox -s "audit(specdec)" (shares the environment of sequential-speculative-decoding)',
+        "specdec: its rounds, at temperature 1",
+        share=0.1,
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}

@@ -1,0 +1,98 @@
+"""The loop around a small engine's rounds.
+
+These engines' own loops take a text and give a text, some through a chat template, so that they cannot be asked in token ids.
+What is audited is their rounds, through a loop of the adapter's: where an output ends is not their doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from specref.processors import SamplingSettings
+
+KNOWN = ("max_tokens", "temperature", "eos", "stop_sequences", "seed")
+"""Settings that are obeyed: by the engine, or, of ends, by the loop."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one round gave: new tokens, and how many of how many drafts were accepted."""
+
+    tokens: tuple[int, ...]
+    accepted: int = 0
+    drafted: int = 0
+
+
+class RoundsEngine(Engine):
+    """One request at a time, each with torch's generator set to its seed. A subclass says what a round is."""
+
+    name: str
+    version: str
+
+    def __init__(self, models: Models) -> None:
+        torch.set_num_threads(1)
+        self.target, self.draft = (
+            AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
+            for folder in (models.target, models.draft)
+        )
+        self._counts: dict[str, dict[str, float]] = {}
+
+    def step(self, mode: Mode, ids: torch.Tensor, temperature: float) -> Step:
+        """One round after `ids` `[1, n]`; raises Unsupported for a temperature that the engine cannot have."""
+        raise NotImplementedError
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        """See `Engine.generate`."""
+        for request in requests:
+            yield Output(self._tokens(mode, request))
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Engine.metrics`."""
+        return self._counts.get(mode.name, {}) if mode.speculates else None
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+
+    def _tokens(self, mode: Mode, request: Request) -> tuple[int, ...]:
+        refuse(request.settings)
+        torch.manual_seed(request.seed)
+        stops = request.settings.stops()
+        tokens: tuple[int, ...] = ()
+        ids = torch.tensor([request.prompt])
+        while stops.reason(tokens) is None:
+            with torch.no_grad():
+                step = self.step(mode, ids, float(request.settings.temperature))
+            self._count(mode, step)
+            tokens += stops.cut(tokens, step.tokens)
+            ids = torch.tensor([request.prompt + tokens])
+        return tokens
+
+    def _count(self, mode: Mode, step: Step) -> None:
+        counts = self._counts.setdefault(mode.name, dict.fromkeys(("drafts", "draft_tokens", "accepted"), 0.0))
+        counts["drafts"] += bool(step.drafted)
+        counts["draft_tokens"] += step.drafted
+        counts["accepted"] += step.accepted
+
+
+def refuse(settings: SamplingSettings) -> None:
+    """Raise Unsupported for a setting that these engines have no counterpart for.
+
+    >>> refuse(SamplingSettings(max_tokens=4, top_k=3))
+    Traceback (most recent call last):
+    conformance.protocols.Unsupported: top_k: this engine has no such setting
+    """
+    unchanged = SamplingSettings(max_tokens=settings.max_tokens)
+    for name, value in vars(settings).items():
+        if name not in KNOWN and value != getattr(unchanged, name):
+            raise Unsupported(f"{name}: this engine has no such setting")
+
+
+def new_tokens(before: torch.Tensor, after: Any) -> tuple[int, ...]:
+    """The tokens of `after` `[1, m]` behind those of `before` `[1, n]`."""
+    return tuple(int(token) for token in after[0, before.shape[1] :])
