@@ -74,10 +74,10 @@ def seeds_that_end_it(mode: Mode, modes: Sequence[Mode], found: Findings) -> Fin
     known, law = found.get(("SEED-1", mode.name)), found.get(("LAW-1", mode.name))
     if known is None or law is None or {known.verdict, law.verdict} != {Verdict.ERROR} or "crash: " not in law.summary:
         return None
-    for one in modes:
+    simpler = [one for one in modes if one.speculation == mode.speculation and has_part_of(one.options, mode.options)]
+    for one in sorted(simpler, key=lambda one: -len(one.options)):  # the one that is most alike says most
         other = found.get(("LAW-1", one.name))
-        unseeded = "SEED-1" not in one.promises and one.speculation == mode.speculation
-        if unseeded and has_part_of(one.options, mode.options) and other is not None and other.verdict in JUDGED:
+        if "SEED-1" not in one.promises and other is not None and other.verdict in JUDGED:
             end = law.summary.partition("crash: ")[2]
             place = f"requests with seeds: expected answers, found the end of the engine ({end[:120]})"
             summary = f"seeds end the engine where the same requests without them (mode {one.name!r}) are answered: {end[:120]}"
