@@ -106,6 +106,8 @@ def test_a_setting_that_does_not_arrive_violates_its_case(field: str, setting: s
     assert not law(report, setting).not_speculation
     assert law(report, "").verdict is Verdict.CONFORMS
     assert law(report, setting, "off").verdict is Verdict.CONFORMS
+    assert law(report, "", POOLED).verdict is Verdict.CONFORMS, "what is proven wrong does not hide what holds for the rest"
+    assert Verdict.INCONCLUSIVE not in {one.verdict for one in report.findings}, "a case that ended on its proof is decided"
 
 
 class Refuses(TwoModes):
