@@ -14,6 +14,7 @@ import transformers
 FOLDER = Path(__file__).parents[2] / "reports" / "transformers-5.24.0" / "reproductions"
 SHOWN = {
     "cached_prefix": r"'prompt_lookup_num_tokens'\] another output, the cache holds 23 entries of 17 tokens read",
+    "drafted_id_outside": r"drafted id -1: 1 accepted, emitted \[\[-1",
     "early_exit_leaves_the_model_changed": r"no speculation, 1 layers",
     "guidance_scale": r"'prompt_lookup_num_tokens'\] right in the first \d of 24",
     "prompt_lookup_static_cache": r"IndexError: index_copy_",
