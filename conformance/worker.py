@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+from contextlib import ExitStack
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,17 @@ KEY = "SPECREF_WORKER_KEY"
 
 def main(address: str, factory: str, models: str) -> None:
     """Serve one engine until the judge closes the pipe."""
-    with Client(address, authkey=bytes.fromhex(os.environ.pop(KEY))) as pipe:
+    with Client(address, authkey=bytes.fromhex(os.environ.pop(KEY))) as pipe, ExitStack() as ending:
         try:
             engine = load_factory(factory)(Models(**{name: Path(folder) for name, folder in json.loads(models).items()}))
+            ending.callback(engine.close)  # whatever ends this process: a server that it has started must not stay behind
             served = _Served(engine, pipe)
             while True:
                 asked = receive(pipe.recv_bytes)
                 if asked["do"] == "close":
-                    engine.close()
                     return
                 served.answer(asked)
-        except EOFError:  # the judge has gone
+        except (EOFError, BrokenPipeError, ConnectionResetError):  # the judge has gone
             return
         except Exception as error:
             send(pipe, {"error": "crash", "message": describe(error)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -33,3 +34,14 @@ def leaves_a_child(models: Models) -> LeavesAChild:
 
 def grows(models: Models) -> Grows:
     return Grows(*instance())
+
+
+class Closes(Healthy):
+    """Says in a file that it was closed."""
+
+    def close(self) -> None:
+        Path(os.environ["CLOSED"]).write_text("closed")
+
+
+def closes(models: Models) -> Closes:
+    return Closes(*instance())

@@ -38,6 +38,19 @@ def test_a_child_that_holds_the_pipe_open_is_a_crash_and_no_hang() -> None:
     assert time.monotonic() - started < 100
 
 
+def test_an_engine_is_closed_though_its_judge_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    monkeypatch.setenv("CLOSED", str(closed))
+    engine = EngineProcess("tests.conformance.failing_processes:closes", Models(Path(), Path()), patience=120.0)
+    engine.describe(2)
+    assert engine._pipe is not None
+    assert engine._process is not None
+    engine._pipe.close()  # all that it sees of the judge's end
+    engine._process.wait(timeout=60)
+    assert closed.read_text() == "closed"
+    engine.close()
+
+
 @pytest.mark.skipif(memory_of_session(os.getpid()) is None, reason="memory is measured where there is a /proc")
 def test_an_engine_above_its_memory_is_ended() -> None:
     failed = failing("grows", memory=1 << 30)
