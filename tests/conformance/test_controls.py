@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from conformance.controls import Control, as_stated, run
+from conformance.controls import ALPHA, Audit, Control, as_stated, run
 from conformance.controls.composed import composed
+from conformance.controls.control import RESTARTS, RUNS, SHARE
 from conformance.controls.exact import one_token
 from conformance.controls.faults import FAULTS
 from conformance.controls.lawful import LAWFUL
 from conformance.controls.lossy import LOSSY
 from conformance.controls.stages.verifiers import chain
 from conformance.controls.table import cells, rows
-from conformance.findings import Verdict
+from conformance.findings import Finding, Verdict
 from conformance.requirements import BY_ID
 from conformance.studies import faults as study
+from conformance.studies.faults_report import parts
+from conformance.studies.faults_results import Journal, result
 from specref.rules import rewired
 from specref.rules.chain import ratio
 
@@ -171,7 +177,7 @@ def test_a_fault_is_killed_within_its_n(name: str) -> None:
     fault = BY_NAME[name]
     outcome = run(fault, SEED)
     assert as_stated(fault, outcome), (SEED, outcome.violated, [one.summary for one in outcome.findings])
-    assert outcome.n <= max(fault.audit.n, 64)  # what is asked of a verifier first are 64 rows
+    assert outcome.n <= max(fault.audit.stated, 64)  # what is asked of a verifier first are 64 rows
 
 
 PASSING = (
@@ -206,6 +212,33 @@ def test_composed_faults_are_fresh_and_killed() -> None:
     assert as_stated(fault, run(fault, SEED)), (SEED, fault.id)
 
 
+def test_a_fault_that_an_audit_misses_is_audited_again_on_fresh_samples() -> None:
+    seeds = []
+
+    def looks(seed: int, n: int):  # type: ignore[no-untyped-def]
+        seeds.append(seed)
+        verdict = Verdict.VIOLATES if len(seeds) == 3 else Verdict.CONFORMS
+        yield n, [Finding("LAW-3", "a control", verdict, "as told")]
+
+    fault = Control("seen by the third audit", "sampler", "ratio", ("LAW-3",), Audit("told", "rows", 10, looks))
+    outcome = run(fault, 1)
+    assert (outcome.audits, outcome.n, as_stated(fault, outcome), len(set(seeds))) == (3, 30, True, 3)
+    assert fault.audit.stated == 80
+    assert RESTARTS * SHARE == ALPHA
+    assert 1 / math.comb(RUNS + RESTARTS, RESTARTS) < 1e-6 < 1 / math.comb(RUNS + RESTARTS - 1, RESTARTS - 1)
+    passing = Control("audited once", "lawful", "rule", (), fault.audit)
+    assert run(passing, 1).audits == 1
+
+
+def test_the_long_form_lists_a_fault_that_a_first_audit_missed() -> None:
+    one = study.Study(Journal(None, SEED), RUNS, 1, "Jacobi: logits")
+    (control,) = one.controls.values()
+    right = result(control, 0, run(control, SEED))
+    for number in range(RUNS):
+        one.journal.add(replace(right, number=number, audits=1 + (number == 7)))
+    assert any("1 of 20 runs took more than one audit" in problem for problem in one.problems())
+
+
 def test_a_new_fault_is_one_short_function_and_one_line() -> None:
     def halved(p, q):  # type: ignore[no-untyped-def]
         return p - p.min() / 2
@@ -231,9 +264,14 @@ def test_the_study_counts_what_is_not_as_stated(
     mislabelled = {"x": Control("x", "sampler", "ratio", ("EDGE-1",), chain(n=1))}
     monkeypatch.setattr(study, "controls", lambda seed: mislabelled)
     monkeypatch.setattr(study, "ProcessPoolExecutor", _Inline)
-    assert study.main([]) == 1
+    kept = tmp_path / "kept"
+    assert study.main(["--keep", str(kept)]) == 1
     assert "NOT AS STATED: x" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    before = kept.read_text()
+    assert study.main(["--keep", str(kept)]) == 1  # it goes on where it ended, and says the same
+    assert "NOT AS STATED: x" not in capsys.readouterr().out.splitlines()[0]
+    assert kept.read_text() == before
 
 
 class _Inline:
@@ -248,14 +286,17 @@ class _Inline:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def map(self, function: Callable[..., object], jobs: list[object], chunksize: int = 1) -> map[object]:
-        return map(function, jobs)
+    def submit(self, function: Callable[..., object], job: object) -> Future[object]:
+        done: Future[object] = Future()
+        done.set_result(function(job))
+        return done
 
 
 def test_the_reports_parts_say_what_was_killed() -> None:
-    one = study.Study(SEED, 1, 1, "Jacobi")
-    for id, control in one.controls.items():
-        one.outcomes[id].append(run(control, SEED))
-    text = "\n".join(one.parts())
+    one = study.Study(Journal(None, SEED), 1, 1, "Jacobi")
+    for control in one.controls.values():
+        one.journal.add(result(control, 0, run(control, SEED)))
+    text = "\n".join(parts(one.summary(), one.controls, one.results, one.runs))
+    assert "| GREEDY-1 places | 2 | 2 | Jacobi: logits read at len + i; Jacobi: unverified tokens kept when it stops |" in text
     assert "| Jacobi: logits read at len + i | published snippets | GREEDY-1 | GREEDY-1: a single place |" in text
     assert "typical acceptance" in text

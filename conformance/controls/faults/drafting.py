@@ -164,8 +164,8 @@ FAULTS = (
     ),
     law_fault(
         "q of the position before handed over",
-        engine(drafter=lambda model, raw, request: LawOfTheRowBefore(model)),
-        ["LAW-1", "DRAFT-1"],
+        engine(drafter=lambda model, raw, request: LawOfTheRowBefore(model), n=32_768),
+        ["DRAFT-1"],
     ),
     law_fault(
         "missing logits 0 instead of -inf",

@@ -12,9 +12,9 @@ from conformance.checks.accept import acceptance_finding
 from conformance.checks.component_exact import exact_finding
 from conformance.checks.instances import draw
 from conformance.components import Floats, Ints, VerifiedBatch
-from conformance.controls.control import ALPHA, Audit, Control, Look, look_sizes
+from conformance.controls.control import SHARE, Audit, Control, Look, look_sizes
 from conformance.controls.faults.sampler import with_odds
-from conformance.controls.stages.verifiers import LARGEST, ChainUnderTest, audit_verifier, chain
+from conformance.controls.stages.verifiers import ROWS_OF_AN_AUDIT, ChainUnderTest, audit_verifier, chain
 from specref.chance import Number, Slot, UniformChance
 from specref.laws import Law, positive_part
 from specref.rules import rewired
@@ -114,7 +114,7 @@ def exactly(deciding: type[Any]) -> Audit:
         found = exact_finding(ChainUnderTest("ratio", deciding=deciding), vocabulary=4, seed=seed)
         yield found.n, [found]
 
-    return Audit("chain verifier, over all uniforms", "instances", 8, looks, finite=True)
+    return Audit("chain verifier, over all uniforms", "instances", 8, looks)
 
 
 Step = Callable[[Floats, Floats, Floats], np.ndarray]
@@ -135,9 +135,9 @@ def steps(accepts: Step, V: int = 4096) -> Audit:
         for size in look_sizes(n, 512):
             part = slice(0, size)
             rows = (np.stack([p[x[part]], 1 - p[x[part]]], axis=1), np.stack([q[x[part]], 1 - q[x[part]]], axis=1))
-            yield size, [acceptance_finding("m", "ratio", *rows, np.zeros(size, np.int64), flags[part], n, alpha=ALPHA)]
+            yield size, [acceptance_finding("m", "ratio", *rows, np.zeros(size, np.int64), flags[part], n, alpha=SHARE)]
 
-    return Audit("acceptance step", "drafts", 32_768, looks)
+    return Audit("acceptance step", "drafts", 4_096, looks)
 
 
 def in_half_precision(p: Floats, q: Floats, u: Floats) -> np.ndarray:
@@ -179,7 +179,7 @@ FAULTS = (
     fault("rows that are no laws repaired in silence", chain(given=repaired), "EDGE-2", "junhyukso/GSD 1"),
     fault(
         "a bad row changes the healthy ones beside it",
-        Audit("chain verifier", "rows", LARGEST, phantom),
+        Audit("chain verifier", "rows", ROWS_OF_AN_AUDIT, phantom),
         "EDGE-2",
         "local-inference-lab/vllm 621",
     ),

@@ -183,7 +183,7 @@ def undeclared(rule: str) -> Audit:
     def looks(seed: int, n: int) -> Iterator[Look]:
         yield 1, [declared_finding(Mode("a control", {"k": 3}, rule=rule))]
 
-    return Audit("declaration", "modes", 1, looks, finite=True)
+    return Audit("declaration", "modes", 1, looks)
 
 
 LOSSY = (

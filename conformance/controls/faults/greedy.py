@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.checks.greedy import Arm, drafter_swap_finding, paired_greedy_finding, row_variance_finding
 from conformance.components import Floats, Logits
-from conformance.controls.control import ALPHA, Audit, Control, Look, look_sizes
+from conformance.controls.control import SHARE, Audit, Control, Look, look_sizes
 from conformance.controls.stages.drafts import LENGTH, V, greedily
 from conformance.protocols import Tokens
 from conformance.scoring import TableScorer
@@ -48,7 +48,7 @@ def in_pairs(wrong: float) -> Audit:
 
         for size in look_sizes(n, 64):
             asked = prompts(seed, size)
-            yield size, [paired_greedy_finding("a control", arm(asked, wrong), arm(asked, 0.0), n, alpha=ALPHA / 4)]
+            yield size, [paired_greedy_finding("a control", arm(asked, wrong), arm(asked, 0.0), n, alpha=SHARE / 4)]
 
     return Audit("paired prompts", "prompts", 1_024, looks)
 

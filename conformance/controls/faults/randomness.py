@@ -111,9 +111,11 @@ def sampled(fault: type[Any], base: type[SampledChance] = SampledChance) -> type
     return type(fault.__name__, (fault, base), {})
 
 
-def fault(id: str, audit: Audit, requirement: str, *reports: str, exact: Exact, sees: bool = False) -> Control:
+def fault(
+    id: str, audit: Audit, requirement: str, *reports: str, exact: Exact, sees: bool = False, instead: str = ""
+) -> Control:
     """A fault of randomness. replaces: `Chance.number`."""
-    return Control(id, KIND, "Chance.number", (requirement,), audit, reports, exact, sees)
+    return Control(id, KIND, "Chance.number", (requirement,), audit, reports, exact, sees, (instead,) if instead else ())
 
 
 TWO_TOKENS = (TableModel(2, "target38", memory=1, exact=False), TableModel(2, "draft38", memory=1, exact=False))
@@ -129,11 +131,12 @@ FAULTS = (
     ),
     fault(
         "one number for a whole chain",
-        chain(chance=sampled(OneCoinPerChain), n=524_288),
-        "LAW-3",
+        engine(chance=sampled(OneCoinPerChain), n=32_768),
+        "LAW-2",
         "NVIDIA/TensorRT-LLM 17599",
         exact=of_generation(OneCoinPerChain, k=2),
         sees=True,
+        instead="LAW-1",
     ),
     fault(
         "the draft's number decides its acceptance",
@@ -174,9 +177,10 @@ FAULTS = (
     ),
     fault(
         "the last token's noise reused every round",
-        engine(chance=sampled(EmitNoiseReused)),
+        engine(chance=sampled(EmitNoiseReused), n=32_768),
         "LAW-2",
         exact=of_generation(EmitNoiseReused),
+        instead="LAW-1",
     ),
     fault(
         "the acceptance coins reused every round",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conformance.controls.control import Control
-from conformance.controls.stages.served import LARGEST, Server
+from conformance.controls.stages.served import REQUESTS, Server
 from conformance.controls.stages.serving import serving
 
 
@@ -17,7 +17,7 @@ def fault(
     *reports: str,
     replaces: str = "",
     sees: bool = False,
-    n: int = 8 * LARGEST,
+    n: int = REQUESTS,
 ) -> Control:
     """A fault of a server."""
     parts = [part for part in vars(server).values() if isinstance(part, type)]

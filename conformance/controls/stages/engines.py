@@ -11,9 +11,8 @@ import numpy as np
 from conformance.audit import audit_engine
 from conformance.checks.draft import draft_law_finding, proposals
 from conformance.components import Proposal
-from conformance.controls.control import ALPHA, Audit, Look
+from conformance.controls.control import SHARE, Audit, Look
 from conformance.engines.own import ReferenceEngine
-from conformance.findings import Finding
 from conformance.harness import InProcess
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode, Request, Tokens
@@ -27,8 +26,8 @@ from specref.rules import Rule
 
 VOCABULARY = 16
 K = 3
-LARGEST = 65_536
-"""Tokens that are ever spent on one engine."""
+TOKENS = 8_192
+"""Tokens that one audit of an engine spends."""
 
 DRAFTS = 4_096
 """Drafted tokens that are held against their laws."""
@@ -106,7 +105,7 @@ def engine(
     temperature: float = 1.0,
     k: int = K,
     max_tokens: int = 64,
-    n: int = LARGEST,
+    n: int = TOKENS,
 ) -> Audit:
     """The audit of an engine with one thing changed; see `EngineUnderTest`. max_tokens: of every output. exact: whether it says
     that its drafts are drawn from the draft model's own law.
@@ -132,16 +131,15 @@ def audit_whole(
     V = made.target.vocabulary
     prompts, texts = RandomPrompts(V), [str(token) for token in range(V)]
     subject = Subject(TableScorer(made.target), TableScorer(made.draft), prompts, (), "a table", "another table", texts)
-    settings = AuditSettings(Level("control", n, 10, "a control"), ALPHA / 2, seed, k, temperature, max_tokens)
-    drafts: list[Finding] = []
+    settings = AuditSettings(Level("control", n, 10, "a control"), SHARE / 2, seed, k, temperature, max_tokens)
+    found = audit_engine("a control", lambda: InProcess(made), subject, settings).findings
+    judged = max((one.n for one in found if one.requirement == "LAW-1"), default=0)
+    yield judged, found
     if made.declared in ("ratio", "block"):
         contexts = [prompts.prompt(seed * 100_003 + i) for i in range(min(n, DRAFTS) // k)]
         drafted = proposals(DraftsOf(made, temperature), contexts, k, seed)
         planned = sum(len(one.tokens) for one in drafted)
-        drafts.append(draft_law_finding("under test", drafted, planned, alpha=ALPHA / 2, seed=seed))
-        yield planned, drafts
-    found = audit_engine("a control", lambda: InProcess(made), subject, settings).findings
-    yield max((one.n for one in found if one.requirement == "LAW-1"), default=0), [*drafts, *found]
+        yield judged, [*found, draft_law_finding("under test", drafted, planned, alpha=SHARE / 2, seed=seed)]
 
 
 class DraftsOf:

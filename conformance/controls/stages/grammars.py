@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.checks.grammar import MaskAt, grammar_law_finding, matcher_finding, text_finding, window_finding
 from conformance.components import Floats
-from conformance.controls.control import ALPHA, Audit, Look, look_sizes
+from conformance.controls.control import SHARE, Audit, Look, look_sizes
 from conformance.findings import Finding
 from conformance.protocols import Tokens
 from specref.engine import CachedTableModel, Engine, Grammar, RequestState, Speculation
@@ -30,7 +30,7 @@ WORDS = 'start: ("a" ("b" | "c") | "b" "a")+'
 FREE_UNTIL_C = 'start: /[ab]*/ "c" "a" "b"'
 """Free text until c is written; then a and b, and the end."""
 SHAPE = (-1, 0, 0, 1, 2)
-REQUESTS = 512
+REQUESTS = 64
 TABLE, SMALL = TableModel(V, "target", exact=False), TableModel(V, "small", exact=False)
 
 
@@ -125,7 +125,7 @@ def sampled(server: GrammarServer, requests: int, seed: int) -> Finding:
     engine.run()
     outputs = [engine.state(number).output for number in numbers if follows(engine.state(number).output, server.lark)]
     laws = [(along(TABLE, output, server.lark), along(SMALL, output, server.lark)) for output in outputs]
-    return grammar_law_finding("a control", outputs, laws, 1, alpha=ALPHA / 8, seed=seed)
+    return grammar_law_finding("a control", outputs, laws, 1, alpha=SHARE / 8, seed=seed)
 
 
 def follows(output: Tokens, lark: str) -> bool:

@@ -30,12 +30,14 @@ TARGET, SMALL = CachedTableModel(TABLE), CachedTableModel(SMALL_TABLE)
 EXACT = Margin(1e-9, "float64", 10_000)
 STATISTICAL = 12
 """Checks with a false-alarm rate of their own, times looks: each has that share of the control's."""
-LARGEST = 512
+REQUESTS = 512
+"""Requests that one audit of a server spends."""
 
 KINDS = (
     SamplingSettings(max_tokens=12),
     SamplingSettings(max_tokens=16, eos=(2, 5)),
     SamplingSettings(max_tokens=10, stop_sequences=((1, 2), (6,), (3, 0, 4))),
+    SamplingSettings(max_tokens=16, stop_sequences=((0, 3), (1, 4), (2, 7), (5, 6), (3, 3))),
     SamplingSettings(max_tokens=14, temperature=0.0, frequency_penalty=0.6),
     SamplingSettings(max_tokens=9, temperature=0.0),
     SamplingSettings(max_tokens=14, temperature=0.0, eos=(0, 3, 6), min_tokens=5),

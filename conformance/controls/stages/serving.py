@@ -21,12 +21,12 @@ from conformance.checks.places import nonsense
 from conformance.checks.seed import independence_finding, repeat_findings
 from conformance.checks.stop import stop_findings
 from conformance.components import Floats
-from conformance.controls.control import ALPHA, Audit, Look, look_sizes
+from conformance.controls.control import SHARE, Audit, Look, look_sizes
 from conformance.controls.stages.served import (
     BATCH,
     EXACT,
     KINDS,
-    LARGEST,
+    REQUESTS,
     SMALL_TABLE,
     STATISTICAL,
     TABLE,
@@ -45,7 +45,7 @@ from specref.models import TableModel
 from specref.processors import Processed, SamplingSettings
 
 
-def serving(server: Server, n: int = LARGEST) -> Audit:
+def serving(server: Server, n: int = REQUESTS) -> Audit:
     """The audit of a server. n: requests of the mixed run; the sampled run has four times as many."""
 
     def looks(seed: int, n: int) -> Iterator[Look]:
@@ -64,12 +64,12 @@ def serving(server: Server, n: int = LARGEST) -> Audit:
 def parts(server: Server, n: int, seed: int) -> Iterator[Callable[[], Iterable[Finding]]]:
     """Everything that is asked of a server, run by run."""
     yield lambda: mixed_run(server, n, np.random.default_rng([seed, 14]))
-    yield lambda: sampled_run(server, 4 * n, np.random.default_rng([seed, 15]))
     yield lambda: probed(server, np.random.default_rng([seed, 16]))
     if server.declared in ("token_matching", "one_hot"):
         yield lambda: hostile_run(server, np.random.default_rng([seed, 17]))
     if server.shape is None:
         yield lambda: self_drafted(server, np.random.default_rng([seed, 18]))
+    yield lambda: sampled_run(server, 4 * n, np.random.default_rng([seed, 15]))  # the longest comes last
 
 
 def mixed_requests(n: int, rng: np.random.Generator) -> list[Request]:
@@ -128,7 +128,7 @@ def sampled_run(server: Server, n: int, rng: np.random.Generator) -> Iterator[Fi
     drafting = [replace(one, settings=server.draft_sees(one.settings)) for one in asked]
     p, q = laws(TABLE, asked, seen.tokens), laws(SMALL_TABLE, drafting, seen.tokens)
     rows, tokens = np.arange(n) % len(kinds), sum(map(len, seen.tokens))
-    alpha = ALPHA / STATISTICAL
+    alpha = SHARE / STATISTICAL
     yield row_law_finding(mode, seen.tokens, list(zip(p, q)), rows, tokens, alpha=alpha)
     hot = [i for i, one in enumerate(asked) if one.settings.temperature == 1]
     prompts = [asked[i].prompt for i in hot]

@@ -13,7 +13,7 @@ from conformance.checks.component_law import ROWS, Round, component_findings, mi
 from conformance.checks.edge import ask_edges, edge_findings
 from conformance.checks.places import nonsense
 from conformance.components import ChainVerifier, Floats, Ints, TreeVerifier, VerifiedBatch
-from conformance.controls.control import ALPHA, Audit, Look, look_sizes
+from conformance.controls.control import SHARE, Audit, Look, look_sizes
 from conformance.engines.own_components import ReferenceChain, ReferenceTree
 from conformance.findings import Finding
 from specref.chance import Chance, SampledChance, UniformChance
@@ -27,8 +27,8 @@ Given: TypeAlias = Callable[[Floats, Floats | None, Ints], tuple[Floats, Floats 
 GivenTree: TypeAlias = Callable[[Floats, Floats | None, Ints, Ints], tuple[Floats, Floats | None, Ints, Ints]]
 """Changes p, q `[B, N, V]`, tokens and parents `[B, N]` on their way into a verifier."""
 
-LARGEST = 64 * ROWS
-"""Rows that are ever spent on one verifier."""
+ROWS_OF_AN_AUDIT = 8 * ROWS
+"""Rows that one audit of a verifier spends."""
 
 
 class ChainUnderTest(ReferenceChain):
@@ -84,14 +84,14 @@ def chain(
     deciding: type[UniformChance] | None = None,
     given: Given | None = None,
     checks: bool = True,
-    n: int = LARGEST,
+    n: int = ROWS_OF_AN_AUDIT,
 ) -> Audit:
     """The audit of a chain rule that is declared as `rule`, with one thing changed; see `ChainUnderTest`."""
     make = partial(ChainUnderTest, rule, function, chance=chance, deciding=deciding, given=given, checks=checks)
     return Audit("chain verifier", "rows", n, lambda seed, n: audit_verifier(make(), seed, n))
 
 
-def tree(rule: str, function: Rule | None = None, *, given: GivenTree | None = None, n: int = LARGEST) -> Audit:
+def tree(rule: str, function: Rule | None = None, *, given: GivenTree | None = None, n: int = ROWS_OF_AN_AUDIT) -> Audit:
     """The audit of a tree rule that is declared as `rule`, with one thing changed."""
     make = partial(TreeUnderTest, rule, function, given=given)
     return Audit("tree verifier", "rows", n, lambda seed, n: audit_verifier(make(), seed, n))
@@ -129,7 +129,7 @@ def audit_verifier(
         except Exception as error:  # whatever a fault raises, it has not answered
             yield len(rounds) * ROWS, [*first, nonsense("LAW-3", verifier.name, f"{type(error).__name__}: {error}")]
             return
-        law = component_findings(verifier.name, verifier.rule, rounds, planned=n, alpha=ALPHA, seed=seed)
+        law = component_findings(verifier.name, verifier.rule, rounds, planned=n, alpha=SHARE, seed=seed)
         yield len(rounds) * ROWS, [*first, *law]
 
 
