@@ -115,7 +115,7 @@ def _only(controls: Mapping[str, Control], results: Results) -> str:
     note = (
         "A check is counted where it would have convicted had it been the only one. An audit ends once all that a control "
         "names has failed, so what a later look would have seen is not counted. A check that kills nothing alone stays as a "
-        "second witness, which reads other numbers or names the fault more nearly; chi-square (whose e-value is at most 118, so "
+        "second witness, which reads other numbers or names the fault more nearly; chi-square (its e-value is at most 118, so "
         "that it never convicts alone) and Kolmogorov-Smirnov stay because everybody knows them."
     )
     return note + "\n\n" + table(("check", "faults convicted", "by it alone", "for instance"), rows)
