@@ -70,8 +70,7 @@ class Lanes:
 
     @contextmanager
     def fresh(self, pair: int = 0) -> Iterator[Runner]:
-        """A runner that nobody asked anything before: a renewed one, where that is to be had. Else another, which takes the
-        place of an idle one and is ended afterwards."""
+        """A runner that nobody asked anything before: a renewed one where that is to be had, else another, ended afterwards."""
         lane: _Lane | None = None
         with suppress(Empty):
             lane = self._idle.get_nowait()
@@ -80,14 +79,12 @@ class Lanes:
                 with self._lent(lane, pair) as renewed:
                     yield renewed
                 return
-            self._end(lane)
+            self._idle.put(lane)
         runner = self._makers[pair]()
         try:
             yield runner
         finally:
             runner.close()
-            if lane is not None:
-                self._idle.put(lane)
 
     def close(self) -> None:
         """End every engine."""

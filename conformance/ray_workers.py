@@ -152,7 +152,8 @@ class RayWorkers:
     """A connection to a cluster: `address` of it, "auto" for the one that this machine belongs to, "local" for one that is
     started here for this run with a processor for each of `number` workers. gpus: of each worker, may be a fraction.
 
-    Raises UsageProblem if Ray is not installed, or the cluster cannot be reached or has no room for a single worker.
+    Raises UsageProblem if Ray is not installed, or the cluster cannot be reached or has no
+    room for one worker more than `number`, for probes of a fresh engine.
     """
 
     def __init__(self, address: str, number: int, gpus: float = 0.0) -> None:
@@ -169,7 +170,7 @@ class RayWorkers:
             self._folder = tempfile.mkdtemp(prefix="specref-ray-")
             settings |= {
                 "_temp_dir": self._folder,
-                "num_cpus": number,
+                "num_cpus": number + 1,
                 "include_dashboard": False,
                 "object_store_memory": STORE,
             }
@@ -178,11 +179,12 @@ class RayWorkers:
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise UsageProblem(f"no Ray cluster answers at {address!r} ({error}); start one, or give --ray local") from error
         room = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        if room.get("CPU", 0) < 1 or room.get("GPU", 0) < gpus:
+        if room.get("CPU", 0) < number + 1 or room.get("GPU", 0) < gpus * (number + 1):
             self.close()
             raise UsageProblem(
-                f"the cluster has {room.get('CPU', 0):g} processors and {room.get('GPU', 0):g} GPUs, and a worker needs 1 and "
-                f"{gpus:g}; give fewer with --gpus-per-worker"
+                f"the cluster has {room.get('CPU', 0):g} processors and {room.get('GPU', 0):g} GPUs; a worker needs 1 "
+                f"and {gpus:g}, and one more than --workers {number} must have room, for probes of a fresh engine: "
+                "give fewer of them, or a smaller --gpus-per-worker"
             )
 
     def __enter__(self) -> RayWorkers:

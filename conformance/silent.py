@@ -72,7 +72,13 @@ def seeds_that_end_it(mode: Mode, modes: Sequence[Mode], found: Findings) -> Fin
     """SEED-1 of a mode that promises it, and whose requests end the engine, where a simpler mode without seeds is answered.
     None where that is not shown."""
     known, law = found.get(("SEED-1", mode.name)), found.get(("LAW-1", mode.name))
-    if known is None or law is None or {known.verdict, law.verdict} != {Verdict.ERROR} or "crash: " not in law.summary:
+    if (
+        "SEED-1" not in mode.promises
+        or known is None
+        or law is None
+        or {known.verdict, law.verdict} != {Verdict.ERROR}
+        or "crash: " not in law.summary
+    ):
         return None
     simpler = [one for one in modes if one.speculation == mode.speculation and has_part_of(one.options, mode.options)]
     for one in sorted(simpler, key=lambda one: -len(one.options)):  # the one that is most alike says most

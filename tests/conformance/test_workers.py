@@ -123,15 +123,14 @@ def test_three_lanes_judge_what_one_judges() -> None:
     assert comparable(three) == comparable(one)
 
 
-def test_a_fresh_engine_takes_the_place_of_an_idle_one() -> None:
+def test_a_fresh_engine_stands_beside_the_used_ones() -> None:
     lanes, runners = made(1)
     with lanes.runner():
         pass
     with lanes.fresh() as fresh:
         assert id(fresh) == id(runners[1])
-        assert lanes.spare(ExitStack()) == []
     with lanes.runner() as again:
-        assert id(again) == id(runners[2])
+        assert id(again) == id(runners[0])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +184,7 @@ def test_ray_workers_judge_what_one_process_judges_though_a_worker_is_lost() -> 
             wrong.describe(2)
         assert failed.value.kind == "crash"
         wrong.close()
-    with pytest.raises(UsageProblem, match="a worker needs 1 and 1"):
+    with pytest.raises(UsageProblem, match="a worker needs 1 and 1, and one more than --workers 1"):
         RayWorkers("local", 1, gpus=1.0)
     assert lost.is_set()
     assert len(runners) >= 2
