@@ -13,6 +13,7 @@ import numpy as np
 
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
+from conformance.protocols import Scorer
 from conformance.scoring import laws_at
 from conformance.statistics import BetTable, Evidence, FaultBank, Ledger, ModePlan, Threshold, leak, temperature
 from conformance.statistics.bounds import tokens_until_numerics_show
@@ -62,8 +63,7 @@ def law_findings(
 
 def can_catch(subject: Subject, settings: AuditSettings) -> str:
     """What a mode (one of two) will have shown with probability 99.9% once it was sampled, in words; before it is."""
-    sequences = subject.calibration_sequences()[:4]
-    p, q = (laws_at(np.concatenate(model.logits(sequences)), settings.temperature) for model in (subject.target, subject.draft))
+    p, q = (sample_of_laws(model, subject, settings) for model in (subject.target, subject.draft))
     mode = ModePlan.standard("planned", settings.level.tokens, weight=0.5, batch=False)
     return detectable(FaultBank(), mode, settings.alpha, (p, q), settings.level.tokens)
 
@@ -72,9 +72,16 @@ def numerics_show(subject: Subject, settings: AuditSettings) -> tuple[float, flo
     """The tokens beyond which the measured differences between lawful ways of computing show: where one context is repeated,
     and where every context is new.
     """
-    sequences = subject.calibration_sequences()[:4]
-    laws = laws_at(np.concatenate(subject.target.logits(sequences)), settings.temperature)
-    return tokens_until_numerics_show(laws, subject.tolerance.sigma / settings.temperature, settings.alpha)
+    sigma = subject.tolerance.sigma
+    if sigma == 0:  # a table, which can be read in one way only
+        return math.inf, math.inf
+    laws = sample_of_laws(subject.target, subject, settings)
+    return tokens_until_numerics_show(laws, sigma / settings.temperature, settings.alpha)
+
+
+def sample_of_laws(model: Scorer, subject: Subject, settings: AuditSettings) -> Floats:
+    """Laws of one of the subject's models in contexts like those of an audit, `[n, V]`."""
+    return laws_at(np.concatenate(model.logits(subject.calibration_sequences()[:4])), settings.temperature)
 
 
 def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats, Floats], tokens: int) -> str:

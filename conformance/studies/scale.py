@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from conformance.audit import audit_engine
-from conformance.components import Component, Floats
+from conformance.components import Floats
 from conformance.findings import EngineReport
 from conformance.harness import EngineProcess, InProcess, Runner
 from conformance.levels import AuditSettings, Level
-from conformance.protocols import Mode, Models, Output, Request, Tokens
+from conformance.protocols import Engine, Mode, Models, Output, Request, Tokens
 from conformance.studies.report import table, write
 from conformance.subject import RandomPrompts, Subject
 
@@ -55,7 +54,7 @@ class ChainScorer:
         return [self._logits[[prompt[-1], *output[:-1]]][: len(output)] for prompt, output in sequences]
 
 
-class Synthetic:
+class Synthetic(Engine):
     """Samples the target's chain, all requests of a call together. See `protocols.Engine`."""
 
     name, version = "synthetic", "1"
@@ -83,18 +82,6 @@ class Synthetic:
             answer = tuple(tokens[: request.settings.max_tokens])
             time.sleep(self._per_token * len(answer))
             yield Output(answer)
-
-    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
-        """See `Engine.metrics`."""
-        return None
-
-    def components(self) -> Sequence[Component]:
-        """See `Engine.components`."""
-        return ()
-
-    def renew(self) -> bool:
-        """See `Engine.renew`."""
-        return True
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -130,25 +117,40 @@ def law(report: EngineReport) -> dict[str, float | str]:
     return {"tokens": found.n, "verdict": found.verdict.value, "log10 evidence": report.log10_evidence or 0.0}
 
 
-def by_workers(tokens: int) -> list[list[object]]:
-    """One engine at a time, and two, that take a millisecond for each token."""
+def by_tokens(powers: Sequence[int]) -> list[list[object]]:
+    """Rows for so many powers of ten of tokens, each judged in a process of its own."""
     rows: list[list[object]] = []
+    for power in powers:
+        command = [sys.executable, "-m", "conformance.studies.scale", "--tokens", str(10**power)]
+        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        each, grown = 1e6 * said["seconds"] / said["tokens"], said["peak"] - said["before"]
+        row = [f"{said['tokens']:,}", f"{said['seconds']:,.0f}", f"{each:.1f}", f"{said['peak']:.0f}", f"{grown:.0f}"]
+        rows.append([*row, said["verdict"]])
+        print(rows[-1], flush=True)
+    return rows
+
+
+def by_workers(tokens: int) -> tuple[list[list[object]], bool]:
+    """Rows for one engine at a time, and for two, that take a millisecond for each token; whether both say the same of LAW."""
+    rows: list[list[object]] = []
+    told: list[dict[str, float | str]] = []
+    first = 0.0
     for lanes in (1, 2):
 
         def start() -> Runner:
             return EngineProcess("conformance.studies.scale:slow", Models(Path(), Path()), patience=60.0)
 
         began = time.monotonic()
-        report = audit_engine("synthetic", start, subject(), settings(tokens), lanes=lanes)
+        said = law(audit_engine("synthetic", start, subject(), settings(tokens), lanes=lanes))
         spent = time.monotonic() - began
-        faster = float(str(rows[0][2])) / spent if rows else 1.0
-        said = law(report)
-        rows.append([lanes, f"{said['tokens']:,}", f"{spent:.1f}", faster, said["verdict"], f"{said['log10 evidence']:.6f}"])
-    return rows
+        first, told = first or spent, [*told, said]
+        figures = (f"{said['tokens']:,}", f"{spent:.1f}", first / spent, said["verdict"], f"{said['log10 evidence']:.6f}")
+        rows.append([lanes, *figures])
+    return rows, told[0] == told[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study."""
+    """Run the study. Exit code 1 if the verdict, or the evidence, depends on the workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", action="store_true", help="up to 1e8 tokens")
     parser.add_argument("--workers-only", action="store_true")
@@ -159,31 +161,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(judged(chosen.tokens)))
         return 0
     parts = []
-    for power in () if chosen.workers_only else (5, 6, 7, 8) if chosen.long else (5, 6):
-        command = [sys.executable, "-m", "conformance.studies.scale", "--tokens", str(10**power)]
-        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-        parts.append(
-            [
-                f"{said['tokens']:,}",
-                f"{said['seconds']:,.0f}",
-                f"{1e6 * said['seconds'] / said['tokens']:.1f}",
-                f"{said['peak']:.0f}",
-                f"{said['peak'] - said['before']:.0f}",
-                said["verdict"],
-            ]
-        )
-        print(parts[-1], flush=True)
-    heads = ("tokens judged", "processor seconds", "microseconds a token, the engine's included", "largest memory, MiB")
-    written = ["## Over tokens", table([*heads, "of it the audit's", "LAW-1"], parts)] if parts else []
-    rows = by_workers(200_000)
-    named = ("workers", "tokens", "seconds", "times as fast as one", "LAW-1", "log10 evidence")
-    written += ["## Over workers, an engine that takes a millisecond for each token", table(named, rows)]
-    print("\n\n".join(written))
-    same = len({tuple(row[1:2] + row[4:]) for row in rows}) == 1
     if not chosen.workers_only:
-        command_line = "python -m conformance.studies.scale" + (" --long" if chosen.long else "")
-        write(chosen.folder / "scale.md", "How the judge scales", command_line, written)
-    return 0 if same and all(math.isfinite(float(str(row[3]))) for row in rows) else 1
+        heads = ("tokens judged", "processor seconds", "microseconds a token, the engine's included", "largest memory, MiB")
+        rows = by_tokens((5, 6, 7, 8) if chosen.long else (5, 6))
+        parts += ["## Over tokens", table([*heads, "of it the audit's", "LAW-1"], rows)]
+    rows, same = by_workers(200_000)
+    named = ("workers", "tokens", "seconds", "times as fast as one", "LAW-1", "log10 evidence")
+    parts += ["## Over workers, an engine that takes a millisecond for each token", table(named, rows)]
+    print("\n\n".join(parts))
+    if not chosen.workers_only:
+        command = "python -m conformance.studies.scale" + (" --long" if chosen.long else "")
+        write(chosen.folder / "scale.md", "How the judge scales", command, parts)
+    return 0 if same else 1
 
 
 if __name__ == "__main__":

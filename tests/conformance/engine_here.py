@@ -1,20 +1,47 @@
-"""Where an engine of another environment is: the interpreter that `nox -s "audit(NAME)"` makes, or this one."""
+"""Engines in environments of their own: where one is, a short audit of it, and what was found in it shown again."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from conformance.audit import audit_engine
+from conformance.findings import EngineReport
+from conformance.harness import EngineProcess
+from conformance.levels import AuditSettings, Level
+from conformance.protocols import Models
+from conformance.subject import read_subject
+from specref import pretrained
+
 ROOT = Path(__file__).parents[2]
 
 
 def python_of(engine: str, package: str) -> str:
-    """The interpreter that has the package, if any does."""
+    """The interpreter that `nox -s "audit(ENGINE)"` makes, or this one, if it has the package."""
     made = ROOT / ".nox" / f"audit-{engine}" / "bin" / "python"
     return sys.executable if find_spec(package) or not made.exists() else str(made)
+
+
+def short_audit(
+    engine: str, package: str, factory: str, level: Level, start: type[EngineProcess] = EngineProcess
+) -> EngineReport:
+    """An audit of an engine at a level of the test's own, over our small models, with a fresh seed."""
+    models, python = Models(pretrained.path("target"), pretrained.path("draft")), python_of(engine, package)
+    settings = AuditSettings(level, seed=int.from_bytes(os.urandom(4), "big"))
+    return audit_engine(engine, lambda: start(factory, models, patience=180, python=python), read_subject(models), settings)
+
+
+def shows_what_was_found(python: str, script: Path) -> str:
+    """Run a published reproduction, which is short and exits with 1; what it says."""
+    assert len(script.read_text(encoding="utf-8").splitlines()) < 40
+    done = subprocess.run([python, str(script)], check=False, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
 
 
 def needs(engine: str, package: str) -> pytest.MarkDecorator:

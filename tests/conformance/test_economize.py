@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from engine_here import needs, python_of
+from engine_here import needs, short_audit
 
-from conformance.audit import audit_engine
 from conformance.engines.economize.modes import TREE, all_modes
 from conformance.findings import Verdict
-from conformance.harness import EngineProcess, check_modes
-from conformance.levels import AuditSettings, Level
-from conformance.protocols import Models
-from conformance.subject import read_subject
-from specref import pretrained
+from conformance.harness import check_modes
+from conformance.levels import Level
 
 NAME, PACKAGE = "economize", "economize"
 
@@ -35,13 +29,7 @@ def test_the_tree_lists_every_parent_before_its_children() -> None:
 @pytest.mark.long
 @needs(NAME, PACKAGE)
 def test_a_short_audit_conforms() -> None:
-    models = Models(pretrained.path("target"), pretrained.path("draft"))
     level = Level("test", 1_000, 5, "for this test", requests=2)
-    factory, python = "conformance.engines.economize:make", python_of(NAME, PACKAGE)
-
-    def start() -> EngineProcess:
-        return EngineProcess(factory, models, patience=180, python=python)
-
-    report = audit_engine(NAME, start, read_subject(models), AuditSettings(level, seed=int.from_bytes(os.urandom(4), "big")))
+    report = short_audit(NAME, PACKAGE, "conformance.engines.economize:make", level)
     bad = [one for one in report.findings if one.verdict in (Verdict.ERROR, Verdict.VIOLATES)]
     assert not bad, [f"{one.requirement} {one.mode}: {one.summary}" for one in bad]

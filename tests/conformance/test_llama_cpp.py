@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from engine_here import ROOT, needs, python_of
+from engine_here import ROOT, needs, python_of, short_audit, shows_what_was_found
 
-from conformance.audit import audit_engine
 from conformance.engines.llama_cpp.modes import LOGPROBS, all_modes
 from conformance.engines.llama_cpp.settings import SAMPLERS, completion_body
 from conformance.findings import Verdict
 from conformance.harness import EngineInfo, EngineProcess, check_modes
-from conformance.levels import AuditSettings, Level
-from conformance.protocols import Mode, Models, Request, Unsupported
-from conformance.subject import read_subject
-from specref import pretrained
+from conformance.levels import Level
+from conformance.protocols import Mode, Request, Unsupported
 from specref.processors import SamplingSettings
 
 NAME, PACKAGE = "llama-cpp", "xllamacpp"
@@ -81,14 +77,8 @@ class Some(EngineProcess):
 @pytest.mark.long
 @needs(NAME, PACKAGE)
 def test_a_short_audit_conforms() -> None:
-    models = Models(pretrained.path("target"), pretrained.path("draft"))
     level = Level("test", 1_500, 8, "for this test", requests=2)
-    factory, python = "conformance.engines.llama_cpp:make", python_of(NAME, PACKAGE)
-
-    def start() -> EngineProcess:
-        return Some(factory, models, patience=120, python=python)
-
-    report = audit_engine(NAME, start, read_subject(models), AuditSettings(level, seed=int.from_bytes(os.urandom(4), "big")))
+    report = short_audit(NAME, PACKAGE, "conformance.engines.llama_cpp:make", level, Some)
     bad = [one for one in report.findings if one.verdict in (Verdict.ERROR, Verdict.VIOLATES, Verdict.INCONCLUSIVE)]
     assert not bad, [f"{one.requirement} {one.mode}: {one.summary}" for one in bad]
 
@@ -96,6 +86,5 @@ def test_a_short_audit_conforms() -> None:
 @pytest.mark.long
 @needs(NAME, PACKAGE)
 @pytest.mark.parametrize("script", REPRODUCTIONS, ids=lambda script: script.stem)
-def test_a_reproduction_shows_what_was_found(script: object) -> None:
-    done = subprocess.run([python_of(NAME, PACKAGE), str(script)], check=False, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
+def test_a_reproduction_shows_what_was_found(script: Path) -> None:
+    shows_what_was_found(python_of(NAME, PACKAGE), script)

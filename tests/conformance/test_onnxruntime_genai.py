@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_here import ROOT, needs, python_of
+from engine_here import ROOT, needs, python_of, short_audit, shows_what_was_found
 
-from conformance.audit import audit_engine
 from conformance.engines.llama_folder import LlamaFolder
 from conformance.engines.onnxruntime_genai.modes import all_modes
 from conformance.engines.onnxruntime_genai.settings import search_options
 from conformance.findings import Verdict
-from conformance.harness import EngineProcess, check_modes
-from conformance.levels import AuditSettings, Level
-from conformance.protocols import Models, Request, Unsupported
-from conformance.subject import read_subject
+from conformance.harness import check_modes
+from conformance.levels import Level
+from conformance.protocols import Request, Unsupported
 from specref import pretrained
 from specref.processors import SamplingSettings
 
@@ -85,14 +81,8 @@ def test_a_model_that_is_no_plain_llama_is_refused(tmp_path: Path, changed: dict
 @pytest.mark.long
 @needs(NAME, PACKAGE)
 def test_a_short_audit_finds_the_scrambled_cache_and_nothing_else() -> None:
-    models = Models(pretrained.path("target"), pretrained.path("draft"))
     level = Level("test", 1_500, 12, "for this test", requests=2)
-    factory, python = "conformance.engines.onnxruntime_genai:make", python_of(NAME, PACKAGE)
-
-    def start() -> EngineProcess:
-        return EngineProcess(factory, models, patience=120, python=python)
-
-    report = audit_engine(NAME, start, read_subject(models), AuditSettings(level, seed=int.from_bytes(os.urandom(4), "big")))
+    report = short_audit(NAME, PACKAGE, "conformance.engines.onnxruntime_genai:make", level)
     assert not [one for one in report.findings if one.verdict is Verdict.ERROR]
     wrong = {one.mode for one in report.findings if one.verdict is Verdict.VIOLATES}
     assert "draft model, logits read" in wrong
@@ -103,6 +93,4 @@ def test_a_short_audit_finds_the_scrambled_cache_and_nothing_else() -> None:
 @needs(NAME, PACKAGE)
 @pytest.mark.parametrize("script", REPRODUCTIONS, ids=lambda script: script.stem)
 def test_a_reproduction_shows_what_was_found(script: Path) -> None:
-    assert len(script.read_text().splitlines()) < 40
-    done = subprocess.run([python_of(NAME, PACKAGE), str(script)], check=False, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
+    shows_what_was_found(python_of(NAME, PACKAGE), script)

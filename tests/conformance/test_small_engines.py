@@ -9,7 +9,8 @@ import pytest
 import torch
 from engine_here import needs, python_of
 
-from conformance.engines.small.rounds import RoundsEngine, Step, refuse
+from conformance.engines.adapting import Counts
+from conformance.engines.small.rounds import RoundsEngine, Step
 from conformance.protocols import Mode, Request, Unsupported
 from specref import pretrained
 from specref.processors import SamplingSettings
@@ -31,7 +32,7 @@ class Counting(RoundsEngine):
     """Rounds of three tokens, each one more than the last."""
 
     def __init__(self) -> None:
-        self._counts = {}
+        self._counts = Counts()
 
     def step(self, mode: Mode, ids: torch.Tensor, temperature: float) -> Step:
         last = int(ids[0, -1])
@@ -57,7 +58,7 @@ def test_outputs_end_where_they_should(settings: SamplingSettings, expected: tup
 @pytest.mark.parametrize("asked", [{"min_p": 0.1}, {"logit_bias": {1: 1.0}}, {"min_tokens": 2, "eos": (1,)}])
 def test_what_these_engines_do_not_know_is_refused_by_name(asked: dict[str, object]) -> None:
     with pytest.raises(Unsupported, match=next(iter(asked))):
-        refuse(SamplingSettings(max_tokens=4, **asked))  # type: ignore[arg-type]
+        list(Counting().generate(Mode("off"), [Request((1, 2), SamplingSettings(max_tokens=4, **asked), seed=0)]))  # type: ignore[arg-type]
 
 
 @pytest.mark.long

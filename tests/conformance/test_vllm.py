@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from vllm_here import PYTHON, ROOT, needs_vllm
+from engine_here import ROOT, needs, python_of, shows_what_was_found
 
 from conformance.audit import audit_engine
 from conformance.checks.greedy import greedy_finding
@@ -23,7 +22,8 @@ from conformance.subject import Subject, read_subject
 from specref import pretrained
 from specref.processors import SamplingSettings
 
-pytestmark = [pytest.mark.long, needs_vllm]
+PYTHON = python_of("vllm", "vllm")
+pytestmark = [pytest.mark.long, needs("vllm", "vllm")]
 
 SHIPPED = "conformance.engines.vllm:make"
 CORRECTED = "tests.conformance.vllm_corrected:make"
@@ -109,7 +109,4 @@ def test_a_second_turn_reads_nothing_wrong_from_the_prefix_cache(name: str, corr
 
 @pytest.mark.parametrize("program", REPRODUCTIONS, ids=[program.stem for program in REPRODUCTIONS])
 def test_each_reproduction_shows_its_fault(program: Path) -> None:
-    assert len(program.read_text(encoding="utf-8").splitlines()) < 40
-    done = subprocess.run([PYTHON, str(program)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.strip()
+    assert shows_what_was_found(PYTHON, program).strip()

@@ -7,11 +7,12 @@ import subprocess
 from typing import Any
 
 import pytest
-from vllm_here import PYTHON, ROOT, needs_vllm
+from engine_here import ROOT, needs, python_of
 
 from specref import pretrained
 
-pytestmark = [pytest.mark.long, needs_vllm]
+PYTHON = python_of("vllm", "vllm")
+pytestmark = [pytest.mark.long, needs("vllm", "vllm")]
 
 GONE = {
     "speculative_model": "m",

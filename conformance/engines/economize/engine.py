@@ -18,9 +18,9 @@ from economize.techniques.lookup import LookupConfig
 from economize.techniques.medusa import MedusaConfig
 from transformers import AutoModelForCausalLM
 
+from conformance.engines.adapting import Counts, refuse
 from conformance.engines.economize.modes import all_modes
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
-from specref.processors import SamplingSettings
+from conformance.protocols import Engine, Mode, Models, Output, Request
 
 ROWS = 16
 """Requests that are decoded together."""
@@ -41,7 +41,7 @@ class EconomizeEngine(Engine):
         torch.set_num_threads(1)
         self._folders = models
         self._made: dict[tuple[Any, ...], Any] = {}
-        self._counts: dict[str, dict[str, float]] = {}
+        self._counts = Counts()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -50,13 +50,13 @@ class EconomizeEngine(Engine):
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""
         for request in requests:
-            refuse(request.settings)
+            refuse(request.settings, UNKNOWN, "economize's own selectors have no such setting")
         for first in range(0, len(requests), ROWS):
             yield from self._decoded(mode, requests[first : first + ROWS])
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
-        return self._counts.get(mode.name, {}) if mode.speculates else None
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -96,11 +96,13 @@ class EconomizeEngine(Engine):
         return ()
 
     def _count(self, mode: Mode, acceptance: Sequence[tuple[int, int]], emitted: int) -> None:
-        counts = self._counts.setdefault(mode.name, dict.fromkeys(("drafts", "draft_tokens", "accepted", "emitted"), 0.0))
-        counts["drafts"] += sum(drafted > 0 for drafted, _ in acceptance)
-        counts["draft_tokens"] += sum(drafted for drafted, _ in acceptance)
-        counts["accepted"] += sum(accepted for _, accepted in acceptance)
-        counts["emitted"] += emitted
+        counts = {
+            "drafts": sum(drafted > 0 for drafted, _ in acceptance),
+            "draft_tokens": sum(drafted for drafted, _ in acceptance),
+            "accepted": sum(accepted for _, accepted in acceptance),
+            "emitted": emitted,
+        }
+        self._counts.add(mode, counts)
 
 
 def _paths(tree: Any) -> Any:
@@ -137,11 +139,3 @@ def _ends_with(sequences: Sequence[Sequence[int]], start: int) -> Callable[[torc
         return any(written[-len(one) :] == list(one) for one in sequences)
 
     return ended
-
-
-def refuse(settings: SamplingSettings) -> None:
-    """Raise Unsupported for a setting that economize's selectors do not know."""
-    unchanged = SamplingSettings(max_tokens=settings.max_tokens)
-    for name in UNKNOWN:
-        if getattr(settings, name) != getattr(unchanged, name):
-            raise Unsupported(f"{name}: economize's own selectors have no such setting")

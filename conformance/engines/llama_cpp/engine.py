@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from conformance.engines.adapting import Counts
 from conformance.engines.llama_cpp.gguf_file import spellings, write_gguf
 from conformance.engines.llama_cpp.modes import all_modes
 from conformance.engines.llama_cpp.server import SLOTS, Server
@@ -33,7 +34,7 @@ class LlamaCppEngine(Engine):
         self._files: dict[Tokens, tuple[Path, Path]] = {}
         self._server: Server | None = None
         self._serves: tuple[Mode, Tokens] | None = None
-        self._counts: dict[str, dict[str, float]] = {}
+        self._counts = Counts()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -49,12 +50,13 @@ class LlamaCppEngine(Engine):
             with ThreadPoolExecutor(SLOTS) as pool:
                 answers |= zip(chosen, pool.map(server.complete, [bodies[number] for number in chosen]))
         for number in range(len(requests)):
-            self._count(mode, answers[number]["timings"])
+            timings = answers[number]["timings"]
+            self._counts.add(mode, {ours: float(timings.get(theirs, 0)) for ours, theirs in COUNTS.items()})
             yield read_answer(mode, answers[number])
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
-        return self._counts.get(mode.name, {}) if mode.speculates else None
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -79,11 +81,6 @@ class LlamaCppEngine(Engine):
                 write_gguf(model, ends, file)
             self._files[ends] = files
         return self._files[ends]
-
-    def _count(self, mode: Mode, timings: Mapping[str, Any]) -> None:
-        counts = self._counts.setdefault(mode.name, dict.fromkeys(COUNTS, 0.0))
-        for ours, theirs in COUNTS.items():
-            counts[ours] += float(timings.get(theirs, 0))
 
 
 def read_answer(mode: Mode, answer: Mapping[str, Any]) -> Output:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime_genai as og
 
+from conformance.engines.adapting import Counts
 from conformance.engines.onnxruntime_genai.models import LoadedModels
 from conformance.engines.onnxruntime_genai.modes import all_modes
 from conformance.engines.onnxruntime_genai.settings import search_options
@@ -36,7 +37,7 @@ class GenaiEngine(Engine):
     def __init__(self, models: Models) -> None:
         og.disable_telemetry_events()
         self._models = LoadedModels(models)
-        self._counts: dict[str, dict[str, float]] = {}
+        self._counts = Counts()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -49,7 +50,7 @@ class GenaiEngine(Engine):
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
-        return self._counts.get(mode.name, {}) if mode.speculates else None
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -72,7 +73,8 @@ class GenaiEngine(Engine):
                 return Output(begun[:1])
             generator.rewind_to(len(request.prompt))
         streamed, logprobs = self._rest(generator, reads="logits" in mode.options)
-        self._count(mode, generator.get_speculative_stats())
+        stats = generator.get_speculative_stats()
+        self._counts.add(mode, {ours: sum(float(stats[name]) for name in theirs) for ours, theirs in COUNTS.items()})
         return Output(_output(generator, request, streamed), None, logprobs if mode.logprobs else None)
 
     def _rest(self, generator: Any, *, reads: bool) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
@@ -95,12 +97,6 @@ class GenaiEngine(Engine):
             if str(refusal).startswith(NO_LOGITS):
                 raise Unsupported(f"logits: GenAI refuses to give them: {refusal}") from refusal
             raise
-
-    def _count(self, mode: Mode, stats: Mapping[str, Any]) -> None:
-        """Add one generator's counts."""
-        counts = self._counts.setdefault(mode.name, dict.fromkeys(COUNTS, 0.0))
-        for ours, theirs in COUNTS.items():
-            counts[ours] += sum(float(stats[name]) for name in theirs)
 
 
 def _begun(generator: Any, most: int) -> tuple[int, ...]:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from conformance.protocols import Request, Unsupported
-from specref.processors import SamplingSettings
+from conformance.engines.adapting import refuse
+from conformance.protocols import Request
 
 UNKNOWN = ("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "stop_sequences")
 """Settings that a generator has no option for."""
 
 
-def refuse(settings: SamplingSettings, unknown: Sequence[str]) -> None:
-    """Raise Unsupported for the first of some settings that a request asks for."""
-    unchanged = SamplingSettings(max_tokens=settings.max_tokens)
-    for name in unknown:
-        if getattr(settings, name) != getattr(unchanged, name):
-            raise Unsupported(f"{name}: GenAI has no such option")
-
-
 def search_options(request: Request) -> dict[str, Any]:
     """Arguments of `GeneratorParams.set_search_options`. Lengths include the prompt; top_k 0 keeps all, its default is 50.
 
+    >>> from specref.processors import SamplingSettings
     >>> request = Request((1, 5), SamplingSettings(max_tokens=4, temperature=0.5, min_tokens=2, eos=(2,)), seed=7)
     >>> options = search_options(request)
     >>> options["max_length"], options["min_length"], options["top_k"], options["random_seed"], options["do_sample"]
@@ -31,7 +23,7 @@ def search_options(request: Request) -> dict[str, Any]:
     Raises Unsupported for a setting that GenAI does not know.
     """
     settings = request.settings
-    refuse(settings, UNKNOWN)
+    refuse(settings, UNKNOWN, "GenAI has no such option")
     length = len(request.prompt)
     options: dict[str, Any] = {
         "max_length": length + settings.max_tokens,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
-from specref.processors import SamplingSettings
+from conformance.engines.adapting import Counts, refuse
+from conformance.protocols import Engine, Mode, Models, Output, Request
 
 KNOWN = ("max_tokens", "temperature", "eos", "stop_sequences", "seed")
 """Settings that are obeyed: by the engine, or, of ends, by the loop."""
@@ -41,7 +41,7 @@ class RoundsEngine(Engine):
             AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
             for folder in (models.target, models.draft)
         )
-        self._counts: dict[str, dict[str, float]] = {}
+        self._counts = Counts()
 
     def step(self, mode: Mode, ids: torch.Tensor, temperature: float) -> Step:
         """One round after `ids` `[1, n]`; raises Unsupported for a temperature that the engine cannot have."""
@@ -54,13 +54,14 @@ class RoundsEngine(Engine):
 
     def metrics(self, mode: Mode) -> Mapping[str, float] | None:
         """See `Engine.metrics`."""
-        return self._counts.get(mode.name, {}) if mode.speculates else None
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
 
     def _tokens(self, mode: Mode, request: Request) -> tuple[int, ...]:
-        refuse(request.settings)
+        unknown = [name for name in vars(request.settings) if name not in KNOWN]
+        refuse(request.settings, unknown, "this engine has no such setting")
         torch.manual_seed(request.seed)
         stops = request.settings.stops()
         tokens: tuple[int, ...] = ()
@@ -68,29 +69,11 @@ class RoundsEngine(Engine):
         while stops.reason(tokens) is None:
             with torch.no_grad():
                 step = self.step(mode, ids, float(request.settings.temperature))
-            self._count(mode, step)
+            counts = {"drafts": bool(step.drafted), "draft_tokens": step.drafted, "accepted": step.accepted}
+            self._counts.add(mode, counts)
             tokens += stops.cut(tokens, step.tokens)
             ids = torch.tensor([request.prompt + tokens])
         return tokens
-
-    def _count(self, mode: Mode, step: Step) -> None:
-        counts = self._counts.setdefault(mode.name, dict.fromkeys(("drafts", "draft_tokens", "accepted"), 0.0))
-        counts["drafts"] += bool(step.drafted)
-        counts["draft_tokens"] += step.drafted
-        counts["accepted"] += step.accepted
-
-
-def refuse(settings: SamplingSettings) -> None:
-    """Raise Unsupported for a setting that these engines have no counterpart for.
-
-    >>> refuse(SamplingSettings(max_tokens=4, top_k=3))
-    Traceback (most recent call last):
-    conformance.protocols.Unsupported: top_k: this engine has no such setting
-    """
-    unchanged = SamplingSettings(max_tokens=settings.max_tokens)
-    for name, value in vars(settings).items():
-        if name not in KNOWN and value != getattr(unchanged, name):
-            raise Unsupported(f"{name}: this engine has no such setting")
 
 
 def new_tokens(before: torch.Tensor, after: Any) -> tuple[int, ...]:

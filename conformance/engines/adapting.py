@@ -1,0 +1,45 @@
+"""What adapters have in common: settings refused by name, and the engine's own counts kept by mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from conformance.protocols import Mode, Unsupported
+from specref.processors import SamplingSettings
+
+
+def refuse(settings: SamplingSettings, unknown: Sequence[str], why: str) -> None:
+    """Raise Unsupported for the first of the `unknown` settings that a request asks for.
+
+    >>> refuse(SamplingSettings(max_tokens=4, top_k=3), ["min_p", "top_k"], "this engine has no such setting")
+    Traceback (most recent call last):
+    conformance.protocols.Unsupported: top_k: this engine has no such setting
+    """
+    unchanged = SamplingSettings(max_tokens=settings.max_tokens)
+    for name in unknown:
+        if getattr(settings, name) != getattr(unchanged, name):
+            raise Unsupported(f"{name}: {why}")
+
+
+class Counts:
+    """Counts under the names of `Engine.metrics`, added up for each mode."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, float]] = {}
+
+    def add(self, mode: Mode, some: Mapping[str, float]) -> None:
+        """Add what a request, or a round, came to."""
+        counts = self._of.setdefault(mode.name, dict.fromkeys(some, 0.0))
+        for name, value in some.items():
+            counts[name] += value
+
+    def of(self, mode: Mode) -> Mapping[str, float] | None:
+        """What `Engine.metrics` gives: nothing yet where nothing was counted, None without speculation.
+
+        >>> counts, fast = Counts(), Mode("fast", {"k": 2})
+        >>> counts.add(fast, {"drafts": 1, "accepted": 2}), counts.add(fast, {"drafts": 1, "accepted": 0})
+        (None, None)
+        >>> counts.of(fast), counts.of(Mode("other", {"k": 2})), counts.of(Mode("off"))
+        ({'drafts': 2.0, 'accepted': 2.0}, {}, None)
+        """
+        return self._of.get(mode.name, {}) if mode.speculates else None
