@@ -36,8 +36,9 @@ from specref.rules.chain import ratio as plain_ratio
 REPORTS = Path("reports/studies")
 YARDSTICK = "transformers, row by row"
 PROMISED_OF = "batched ratio, float32, from logits"
-PROMISED = {1000: 10.0, 32_000: 3.0}
-"""V and how many times the yardstick's rows per second the batched path promises there, from the same float32 logits."""
+PROMISED = {(1000, 1024): 10.0, (32_000, 16): 3.0}
+"""How many times the yardstick's rows per second the batched path promises from the same float32 logits, by V and batch. The
+yardstick takes one row at a time whatever the batch; ours gains with it, since the cost of calling operators is shared."""
 VLLM_PYTHON = Path(".nox/audit-vllm/bin/python")
 """The environment that `nox -s conformance -- --engine vllm` makes."""
 
@@ -114,10 +115,10 @@ def beside_vllm(python: Path, count: int, seed: int) -> list[str]:
         raise RuntimeError(f"{' '.join(command)} failed ({done.returncode}):\n{done.stderr[-2000:]}")
     told = json.loads(answer)
     parts = []
-    for V, B in SIZES:
-        timed = [Timed(one["name"], one["given"], tuple(one["seconds"])) for one in told["timed"][str(V)]]
+    for (V, B), found in zip(SIZES, told["timed"]):
+        timed = [Timed(one["name"], one["given"], tuple(one["seconds"])) for one in found]
         lines = [one.line(timed[0], B) for one in timed]
-        title = f"## Beside vLLM {told['vllm']}, V = {V:,}, k = {K}, {B} rows (torch {told['torch']})"
+        title = f"## Beside vLLM {told['vllm']}, V = {V:,}, k = {K}, {B:,} rows (torch {told['torch']})"
         parts += [title, table(heads(f"`{timed[0].name}`"), lines)]
     return parts
 
@@ -134,14 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts, missed = [], []
     for V, B in SIZES:
         timed = rounds(contenders(Inputs.random(B, V, options.seed)), options.rounds)
-        parts += [f"## V = {V:,}, k = {K}, {B} rows", table(heads("transformers'"), [one.line(timed[0], B) for one in timed])]
+        parts += [f"## V = {V:,}, k = {K}, {B:,} rows", table(heads("transformers'"), [one.line(timed[0], B) for one in timed])]
         print("\n\n".join(parts[-2:]), flush=True)
         reached = next(one.against(timed[0])[0] for one in timed if one.name == PROMISED_OF)
-        if reached < PROMISED[V]:
-            missed.append(f"V = {V:,}: {reached:.3g} of the promised {PROMISED[V]:g}")
+        if reached < PROMISED.get((V, B), 0):
+            missed.append(f"V = {V:,}: {reached:.3g} of the promised {PROMISED[V, B]:g}")
     beside = beside_vllm(options.vllm_python, options.rounds, options.seed)
     print("\n\n".join(beside), flush=True)
-    promised = " and ".join(f"{least:g} times at V = {V:,}" for V, least in PROMISED.items())
+    promised = " and ".join(f"{least:g} times at V = {V:,} in batches of {B:,}" for (V, B), least in PROMISED.items())
     verdict = f"`{PROMISED_OF}` reaches what is promised, {promised}." if not missed else f"NOT REACHED: {'; '.join(missed)}."
     busy = f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, one thread, {busy}."

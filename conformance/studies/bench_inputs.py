@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 K = 5
-SIZES = ((1000, 512), (32_000, 16))
+SIZES = ((1000, 512), (1000, 1024), (32_000, 16))
 """V and the rows of a batch."""
 
 

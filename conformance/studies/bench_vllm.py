@@ -101,10 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
     from vllm.platforms import current_platform
 
     current_platform.register_triton_kernel_overrides()  # as its workers do: native kernels where Triton has no CPU
-    found = {
-        str(V): [dataclasses.asdict(one) for one in rounds(contenders(Inputs.random(B, V, options.seed)), options.rounds)]
+    found = [
+        [dataclasses.asdict(one) for one in rounds(contenders(Inputs.random(B, V, options.seed)), options.rounds)]
         for V, B in SIZES
-    }
+    ]
     print(json.dumps({"vllm": vllm.__version__, "torch": torch.__version__, "timed": found}))
     return 0
 
