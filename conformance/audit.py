@@ -190,7 +190,7 @@ class _Audit:
 
         def do(runner: Runner) -> None:
             crew = Crew(runner, self.engines, case.pair)
-            state.run(crew, lambda amount: self.watcher.advance(self.name, amount, case.name))
+            state.run(crew, lambda amount: self.watcher.advance(self.name, amount, f"{case.name}, {state.standing}"))
 
         reports = [(requirement, case.name) for requirement in ("LAW-1", "LAW-2")]
         return Job(case.setting.name, case.mode, do, case.tokens, reports, case.pair)

@@ -58,9 +58,9 @@ class _Lines:
         tenths = min(10 * self._done // max(self._total, 1), 10)
         if tenths > self._said:
             self._said = tenths
-            self._console.print(
-                f"{engine}: {10 * tenths}% after {time.monotonic() - self._started:.0f} s ({doing})", markup=False
-            )
+            passed = time.monotonic() - self._started
+            left = passed * max(self._total - self._done, 0) / self._done
+            self._console.print(f"{engine}: {10 * tenths}% after {passed:.0f} s, {left:.0f} s left ({doing})", markup=False)
 
     def end(self, engine: str) -> None:
         self._console.print(f"{engine}: done after {time.monotonic() - self._started:.0f} s", markup=False)

@@ -97,6 +97,13 @@ class SampledCase:
         """Whether the planned number of tokens was judged."""
         return self.tokens >= self.case.tokens
 
+    @property
+    def standing(self) -> str:
+        """For a progress display: the evidence against this case at the last look, and how much of it would prove it wrong."""
+        plan = self.ledger.plan
+        proof = -math.log10(plan.alpha * plan[self.case.name].weight)
+        return f"log10 evidence {self.growth[-1][1] if self.growth else 0:.1f}, of {proof:.1f} that would prove it wrong"
+
     def run(self, crew: Crew, watch: Watch) -> None:
         """Sample until the planned n, or until this case alone has proven the engine wrong."""
         started = time.monotonic()
