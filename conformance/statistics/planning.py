@@ -138,6 +138,7 @@ def tokens_by_markov(log_fault: Floats, log_bet: Floats, spill: Floats, target: 
     """The bound of one bet: ``min over t of (t target + miss) / (-mean ln sum_x r b^-t)``; None if it never falls."""
 
     spills = bool(np.any(spill > 0))
+    log_bet = np.where(np.isneginf(log_fault), 0.0, log_bet)  # what the fault never gives costs nothing, whatever the bet on it
 
     def log_tokens(log_t: float) -> float:
         t = math.exp(log_t)

@@ -154,6 +154,8 @@ def test_planning_bound_is_one_bet_worked_by_hand():
     by_hand = min((t * 13.8 + 6.9) / -math.log(0.9 * 1.5**-t + 0.1 * 0.5**-t) for t in np.linspace(0.05, 1.5, 2_000))
     assert found == pytest.approx(math.ceil(by_hand), abs=1)
     assert tokens_by_markov(np.log([[0.5, 0.5]]), log_bet, np.zeros(1), 13.8, 6.9) is None
+    never = np.full((1, 1), -np.inf)  # a token that neither the fault nor the bet gives changes nothing
+    assert tokens_by_markov(np.hstack([fault, never]), np.hstack([log_bet, never]), np.zeros(1), 13.8, 6.9) == found
 
 
 def test_planned_samples_and_smallest_detectable_agree_and_hold():
