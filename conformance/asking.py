@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from conformance.asked_law import asked_laws
 from conformance.components import Floats
-from conformance.harness import EngineFailed, Runner
+from conformance.harness import Runner
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import NonsenseOutput, check_output, request_seed
 from conformance.subject import Subject

@@ -23,11 +23,12 @@ from conformance.families import asked_modes, expected_of, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
 from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
-from conformance.harness import EngineFailed, EngineInfo, Runner
+from conformance.harness import EngineInfo, Runner
 from conformance.jobs import COMPONENTS, FAMILIES, GREEDY, Failures, Job, turns
 from conformance.lanes import Lanes
 from conformance.law_audit import sealed_ledgers
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from conformance.sampled_case import SampledCase
 from conformance.sampling import NonsenseOutput

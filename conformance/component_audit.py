@@ -33,8 +33,9 @@ from conformance.components import (
 )
 from conformance.findings import Finding, Verdict
 from conformance.greedy_audit import has_margin
-from conformance.harness import EngineFailed, Runner
+from conformance.harness import Runner
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.round_audit import round_findings
 from conformance.sampling import request_seed
 from conformance.statistics.evidence import WrongUse

@@ -23,8 +23,8 @@ from conformance.company import company
 from conformance.components import Floats
 from conformance.findings import Finding, Verdict
 from conformance.grammar_audit import grammar_findings
-from conformance.harness import EngineFailed
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.sampling import NonsenseOutput, judged_part
 from conformance.statistics.evidence import WrongUse

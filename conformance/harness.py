@@ -1,53 +1,24 @@
-"""The judge's side of an engine's process: it is started, asked, timed, and ended whatever it does.
+"""The judge's side of an engine: what it is asked and what it answers, in a process of its own or in this one.
 
-A crash, a hang or nonsense on the pipe ends that engine's audit with `EngineFailed`; the judge itself goes on.
+A crash, a hang or nonsense on the pipe ends that engine's process with `EngineFailed`; the judge itself goes on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-import secrets
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from conformance.components import Component
-from conformance.folders import without_folders
-from conformance.memory import GIB, memory_of_session
+from conformance.problems import EngineFailed
+from conformance.process import WorkerProcess
 from conformance.protocols import Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
-from conformance.wire import receive, send
-from conformance.worker import KEY
-
-LOOK = 0.5
-"""Seconds between two looks at an engine that is waited for."""
-
-
-class EngineFailed(Exception):
-    """The engine crashed, hung, answered nonsense, refused, or cannot be had here.
-
-    kind: "crash", "hang", "memory", "nonsense", "unsupported" or "not run".
-
-    The message goes into reports that are shared, so folders of this machine are left out of it; the engine's log has them.
-
-    >>> str(EngineFailed("crash", "OSError: no file '/home/me/models/tiny/config.json' (see https://example.org/help/me)"))
-    "OSError: no file '…/config.json' (see https://example.org/help/me)"
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(without_folders(message))
-        self.kind = kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +29,6 @@ class EngineInfo:
     version: str
     modes: tuple[Mode, ...]
 
-
-STARTING = 60.0
-"""Seconds that any engine's process has to report: a busy machine needs many to import what an adapter needs."""
 
 MODE_TYPES = {
     "speculation": dict,
@@ -163,13 +131,10 @@ class EngineProcess:
         python: str = sys.executable,
         memory: int | None = None,
     ) -> None:
-        self._factory, self._models, self._patience, self._python = factory, models, patience, python
-        self._memory = memory
-        self._log_path = log
-        self._log: IO[bytes] | None = None
-        self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
+        named = {field.name: str(getattr(models, field.name)) for field in dataclasses.fields(models)}
+        command = (python, "-m", "conformance.worker", factory, json.dumps(named))
+        self._start = partial(WorkerProcess, command, patience=patience, log=log, memory=memory)
+        self._worker: WorkerProcess | None = None
 
     def __enter__(self) -> EngineProcess:
         return self
@@ -236,47 +201,28 @@ class EngineProcess:
     def renew(self) -> bool:
         """See `Runner.renew`. A process that is not there was asked nothing."""
         try:
-            return self._pipe is None or self._ask({"do": "renew"}).get("value") is True
+            return not self._running or self._ask({"do": "renew"}).get("value") is True
         except EngineFailed:
-            return self._pipe is None
+            return not self._running
+
+    @property
+    def _running(self) -> bool:
+        return self._worker is not None and self._worker.running
 
     def close(self) -> None:
         """End the engine's process: politely at first, then by force."""
-        if self._process is not None:
-            try:
-                if self._pipe is not None:
-                    send(self._pipe, {"do": "close"})
-                    self._process.wait(timeout=10)
-            except (OSError, subprocess.TimeoutExpired):
-                pass
-            self._kill()
+        if self._worker is not None:
+            self._worker.close()
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._pipe is None:
-            self._start()
-        assert self._pipe is not None
-        try:
-            send(self._pipe, message)
-        except OSError as error:
-            raise self._failed("crash", self._how_it_ended()) from error
+        if self._worker is None or not self._worker.running:
+            self._worker = self._start()
+        self._worker.tell(message)
         return self._hear()
 
     def _hear(self) -> dict[str, Any]:
-        assert self._pipe is not None
-        try:
-            self._wait()
-            watchdog = threading.Timer(self._patience, self._end_processes)  # for an engine that stops within a message
-            watchdog.start()
-            try:
-                said = receive(self._pipe.recv_bytes)
-            finally:
-                watchdog.cancel()
-        except (EOFError, OSError) as error:
-            raise self._failed("crash", self._how_it_ended()) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._failed("nonsense", f"the engine sent something that is no message: {error}") from error
-        if not isinstance(said, dict):
-            raise self._failed("nonsense", f"the engine sent {str(said)[:60]!r} where a message was due")
+        assert self._worker is not None
+        said = self._worker.hear()
         if "error" in said:
             kind, message = str(said["error"]), str(said.get("message", "no message"))
             if kind in ("unsupported", "not run"):  # the engine is well; only this mode or setting is refused
@@ -286,94 +232,6 @@ class EngineProcess:
             raise self._failed(kind, message)
         return said
 
-    def _wait(self) -> None:
-        """Until the engine says something. Raises EngineFailed once its process has ended (though a child of it may still hold
-        the pipe open), patience is at an end, or the memory of all that it started is above the limit."""
-        assert self._pipe is not None
-        assert self._process is not None
-        until = time.monotonic() + self._patience
-        while not self._pipe.poll(LOOK):
-            if self._process.poll() is not None and not self._pipe.poll(0):
-                raise self._failed("crash", self._how_it_ended())
-            if time.monotonic() > until:
-                raise self._failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
-            used = memory_of_session(self._process.pid) if self._memory else None
-            if used is not None and self._memory is not None and used > self._memory:
-                said = f"the engine's processes held {used / GIB:.2f} GiB, above the limit of {self._memory / GIB:.2f} GiB"
-                raise self._failed("memory", f"{said}; it was ended")
-
-    def _start(self) -> None:
-        folder = tempfile.mkdtemp(prefix="specref-")
-        key = secrets.token_bytes(16)
-        models = {field.name: str(getattr(self._models, field.name)) for field in dataclasses.fields(self._models)}
-        self._log = open(self._log_path, "a+b") if self._log_path else tempfile.TemporaryFile()  # noqa: SIM115
-        self._log_start = os.fstat(self._log.fileno()).st_size  # what another run said there is not this engine's word
-        try:
-            with Listener(os.path.join(folder, "pipe"), "AF_UNIX", authkey=key) as listener:
-                self._process = subprocess.Popen(
-                    [self._python, "-m", "conformance.worker", str(listener.address), self._factory, json.dumps(models)],
-                    env={**os.environ, KEY: key.hex(), "PYTHONUNBUFFERED": "1"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=self._log,
-                    start_new_session=True,
-                )
-                self._pipe = self._accept(listener)
-        finally:
-            os.rmdir(folder)
-
-    def _accept(self, listener: Listener) -> Connection:
-        """Wait for the worker to connect, or for it to end without having done so."""
-        assert self._process is not None
-        socket = listener._listener._socket  # type: ignore[attr-defined]  # Listener.accept alone would wait forever
-        socket.settimeout(0.2)
-        waited = 0.0
-        patience = max(self._patience, STARTING)
-        while waited < patience:
-            try:
-                pipe = listener.accept()
-            except TimeoutError:
-                waited += 0.2
-                if self._process.poll() is not None:
-                    raise self._failed("crash", self._how_it_ended()) from None
-                continue
-            except (EOFError, OSError, AuthenticationError):  # it ended, or was ended, while it was greeted
-                raise self._failed("crash", self._how_it_ended()) from None
-            return pipe
-        raise self._failed("hang", f"the engine's process did not report within {patience:g} seconds")
-
-    def _how_it_ended(self) -> str:
-        assert self._process is not None
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return "the engine's process closed its pipe"
-        last = self._last_words()
-        return f"the engine's process ended with exit code {code}" + (f"; its last words: {last}" if last else "")
-
-    def _last_words(self) -> str:
-        if self._log is None:
-            return ""
-        self._log.flush()
-        size = os.fstat(self._log.fileno()).st_size
-        printed = os.pread(self._log.fileno(), 4000, max(self._log_start, size - 4000))
-        lines = printed.decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else ""
-
     def _failed(self, kind: str, message: str) -> EngineFailed:
-        self._kill()
-        return EngineFailed(kind, message)
-
-    def _end_processes(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, 9)  # with everything that the engine started
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._end_processes()
-            self._process.wait()
-        for held in (self._pipe, self._log):
-            if held is not None:
-                held.close()
-        self._process = self._pipe = self._log = None
+        assert self._worker is not None
+        return self._worker.failed(kind, message)

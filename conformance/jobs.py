@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from conformance.cases import PLAIN
-from conformance.harness import EngineFailed, Runner
+from conformance.harness import Runner
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 
 MOST_IN_A_ROW, MOST_HANGS, MOST_OF_A_KIND = 12, 3, 2

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.components import Component
-from conformance.harness import EngineFailed, EngineInfo, EngineProcess
-from conformance.problems import UsageProblem
+from conformance.harness import EngineInfo, EngineProcess
+from conformance.problems import EngineFailed, UsageProblem
 from conformance.protocols import Mode, Output, Request
 from conformance.remote import RemoteError, remote_components
 

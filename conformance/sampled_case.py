@@ -18,8 +18,9 @@ from conformance.checks.accept import looked_at
 from conformance.components import Floats, Ints, Mask
 from conformance.crew import Crew
 from conformance.findings import Curve, ModeReport
-from conformance.harness import EngineFailed, Runner
+from conformance.harness import Runner
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.protocols import Output, Request, Tokens
 from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output, judged_part, request_seed, segments
 from conformance.statistics import Ledger, TokenBlock

@@ -18,7 +18,8 @@ from conformance.asking import Asking
 from conformance.cases import PLAIN
 from conformance.components import Floats, Ints
 from conformance.findings import Finding, Verdict
-from conformance.harness import EngineFailed, Runner
+from conformance.harness import Runner
+from conformance.problems import EngineFailed
 from conformance.protocols import Request, Tokens
 from conformance.sampled_case import SampledCase
 from conformance.sampling import judged_part

@@ -3,7 +3,7 @@
 Messages (`conformance.wire`): the judge asks `{"do": name, ...}` with a name of `_Served`'s methods, or "close". The worker
 answers with `{"engine": ...}`, with one `{"output": ...}` per request and then `{"done": true}`, with `{"value": ...}` or
 `{"raised": message}`, or with `{"error": kind, "message": ...}`. Started as
-`python -m conformance.worker ADDRESS FACTORY MODELS`, with the pipe's key in the environment.
+`python -m conformance.worker FACTORY MODELS ADDRESS`, with the pipe's key in the environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from conformance.wire import receive, send
 KEY = "SPECREF_WORKER_KEY"
 
 
-def main(address: str, factory: str, models: str) -> None:
+def main(factory: str, models: str, address: str) -> None:
     """Serve one engine until the judge closes the pipe."""
     with Client(address, authkey=bytes.fromhex(os.environ.pop(KEY))) as pipe, ExitStack() as ending:
         try:

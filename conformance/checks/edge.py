@@ -15,7 +15,7 @@ import numpy as np
 from conformance.checks.places import Place, judged
 from conformance.components import NEEDS_LAWS, ChainVerifier, Floats, VerifiedBatch
 from conformance.findings import Finding
-from conformance.harness import EngineFailed
+from conformance.problems import EngineFailed
 from conformance.remote import RemoteError
 
 LARGEST = 1 - 2.0**-24

@@ -14,8 +14,9 @@ from conformance.components import Component
 from conformance.evidence.files import EvidenceProblem, read_sealed, write_sealed
 from conformance.evidence.plan import FILE, plan_of, read_plan, refuse_changes
 from conformance.evidence.store import Chunk, Store, WriterLock, key_of
-from conformance.harness import EngineFailed, EngineInfo, Runner
+from conformance.harness import EngineInfo, Runner
 from conformance.levels import AuditSettings
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.statistics import Ledger
 from conformance.subject import Subject

@@ -17,7 +17,8 @@ from conformance.evidence.plan import engine_of, pairs_of, read_plan, refuse_oth
 from conformance.evidence.recording import ENVIRONMENT, LEDGER, SAID, Unkept, outputs_of
 from conformance.evidence.store import Chunk, Store, key_of
 from conformance.findings import EngineReport
-from conformance.harness import EngineFailed, EngineInfo
+from conformance.harness import EngineInfo
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.statistics import Ledger, WrongUse
 from conformance.subject import Subject

@@ -134,7 +134,7 @@ class Judging(InProcess):
     """Turns refusals into what a process of its own would make of them."""
 
     def generate(self, mode: Mode, requests: Sequence[Request]):  # type: ignore[no-untyped-def]
-        from conformance.harness import EngineFailed
+        from conformance.problems import EngineFailed
 
         try:
             yield from super().generate(mode, requests)

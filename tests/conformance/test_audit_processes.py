@@ -11,9 +11,10 @@ import pytest
 
 from conformance import engines
 from conformance.engines import Registered
-from conformance.harness import EngineFailed, EngineProcess, Runner
+from conformance.harness import EngineProcess, Runner
 from conformance.lanes import Lanes
 from conformance.memory import memory_of_session
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Models, Request
 from conformance.run import memory_of_a_lane
 from specref.processors import SamplingSettings
@@ -43,10 +44,11 @@ def test_an_engine_is_closed_though_its_judge_is_killed(tmp_path: Path, monkeypa
     monkeypatch.setenv("CLOSED", str(closed))
     engine = EngineProcess("tests.conformance.failing_processes:closes", Models(Path(), Path()), patience=120.0)
     engine.describe(2)
-    assert engine._pipe is not None
-    assert engine._process is not None
-    engine._pipe.close()  # all that it sees of the judge's end
-    engine._process.wait(timeout=60)
+    worker = engine._worker
+    assert worker is not None
+    assert worker._pipe is not None
+    worker._pipe.close()  # all that it sees of the judge's end
+    worker._process.wait(timeout=60)
     assert closed.read_text() == "closed"
     engine.close()
 

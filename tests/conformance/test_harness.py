@@ -12,7 +12,8 @@ from conformance.checks.kv import cache_finding, run, schedules
 from conformance.components import Proposal, kind_of
 from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
-from conformance.harness import EngineFailed, EngineProcess, check_modes
+from conformance.harness import EngineProcess, check_modes
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.remote import RemoteError
 from conformance.wire import receive, send
@@ -88,13 +89,13 @@ def test_what_an_adapter_runs_may_end_and_be_renewed_while_the_adapter_goes_on()
     with process("ends") as engine:
         assert engine.renew()  # nothing was started
         engine.describe(3)
-        first = engine._process
+        first = engine._worker
         with pytest.raises(EngineFailed, match="the top-k of no row") as failed:
             list(engine.generate(SPECULATING, asked))
         assert failed.value.kind == "crash"
         assert engine.renew()
         assert len(list(engine.generate(SPECULATING, REQUESTS))) == 3
-        assert engine._process is first
+        assert engine._worker is first
     with process("healthy") as engine:
         engine.describe(3)
         assert not engine.renew()

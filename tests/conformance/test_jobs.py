@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from conformance.findings import Finding, Verdict
-from conformance.harness import EngineFailed
 from conformance.jobs import FAMILIES, GREEDY, MOST_HANGS, MOST_IN_A_ROW, Failures, Job
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from conformance.silent import chosen_instead_of_drawn, seeds_that_end_it
 

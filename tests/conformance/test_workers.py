@@ -18,9 +18,9 @@ from conformance import crew
 from conformance.audit import audit_engine
 from conformance.controls import instance
 from conformance.crew import Crew
-from conformance.harness import EngineFailed, EngineProcess, InProcess, Runner
+from conformance.harness import EngineProcess, InProcess, Runner
 from conformance.lanes import Lanes
-from conformance.problems import UsageProblem
+from conformance.problems import EngineFailed, UsageProblem
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.workers import Workers
 from specref.processors import SamplingSettings

@@ -17,7 +17,8 @@ from conformance.evidence.files import EvidenceProblem
 from conformance.evidence.recording import Kept
 from conformance.evidence.rejudge import judge_evidence, read_ledgers
 from conformance.findings import EngineReport, Verdict
-from conformance.harness import EngineFailed, InProcess
+from conformance.harness import InProcess
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, left_alone, slowly, subject
 
