@@ -22,7 +22,7 @@ ENVIRONMENT = ROOT / ".nox" / "specref"
 OWN_ENVIRONMENT = "--no-venv" in sys.argv
 ENGINES = tomllib.loads((ROOT / "conformance" / "engines" / "environments.toml").read_text())
 """What engines need that live in an environment of their own."""
-AUDITED = ("specref", "transformers", *ENGINES)
+AUDITED = ("specref", "specref-engine", "transformers", *ENGINES)
 
 
 def program_of(environment: Path) -> str:
