@@ -2,7 +2,7 @@
 needs other packages runs in one of its own beside it (`nox -s "audit(vllm)"`).
 
 With your own torch or engines (a GPU machine, say): `nox --no-venv -s conformance` installs nothing and runs in the environment
-that `python` names, where the project must be installed (`pip install -e .`).
+that `python` names, where the project must be installed (`pip install .`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ app = typer.Typer(
 console = Console(width=None if sys.stdout.isatty() else 160)
 """Where output goes to a file or a CI log, there is no terminal to be narrow."""
 
-LEVEL_HELP = f"Tokens a mode: {', '.join(f'{level.name} {level.tokens:,}' for level in LEVELS.values())}."
+LEVELS_SAID = f"Tokens in a mode: {', '.join(f'{level.name} {level.tokens:,}' for level in LEVELS.values())}. Default: quick."
 
 
 def main() -> None:
@@ -44,37 +44,39 @@ def main() -> None:
         sys.exit(3)
 
 
-@app.command()
+@app.command(epilog=LEVELS_SAID)
 def audit(
     engines: Annotated[
         list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Or module:callable, or a URL. Default: all.")
     ] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="The same as an argument.", hidden=True)] = None,
-    level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "quick",
-    tokens: Annotated[int | None, typer.Option(help="In each sampled mode, in place of the level's.")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed is an independent run.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False-alarm rate of an engine's run.")] = 1e-6,
+    level: Annotated[str, typer.Option(help="How much is judged: see below.", show_default=False)] = "quick",
+    tokens: Annotated[int | None, typer.Option(help="In a sampled mode, not the level's.")] = None,
+    seed: Annotated[int, typer.Option(help="Another is another run.")] = 0,
+    alpha: Annotated[float, typer.Option(help="False alarms of a run.")] = 1e-6,
     k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
-    temperature: Annotated[float, typer.Option(help="Of sampled modes; 0: greedy decoding only.")] = 1.0,
-    target: Annotated[Path | None, typer.Option(help="Folder of the target model. Default: our small trained one.")] = None,
-    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model. Default: our small trained one.")] = None,
-    expected: Annotated[Path | None, typer.Option(help="TOML file of known violations with reasons.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the reports. Default: audits/ENGINES-DATE-TIME.")] = None,
-    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps all samples, and where to go on.")] = None,
-    control: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
-    served_model: Annotated[str | None, typer.Option(help="Name of the served model. Default: the first listed.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes of an engine that run at once.")] = AT_ONCE,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run them on Ray: auto, local, or an address.")] = None,
-    gpus_per_worker: Annotated[float, typer.Option(help="Of each process on Ray.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="0: greedy modes only.")] = 1.0,
+    target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our own.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft. Default: our own.")] = None,
+    expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for reports. Default: in audits/.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps samples, to go on.")] = None,
+    control: Annotated[str | None, typer.Option(help="URL of the server without speculation.")] = None,
+    served_model: Annotated[str | None, typer.Option(help="The server's. Default: the first listed.")] = None,
+    workers: Annotated[int, typer.Option(help="Engine processes at once.")] = AT_ONCE,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on Ray: auto, local, or an address.")] = None,
+    gpus_per_worker: Annotated[float, typer.Option(help="Each process's, on Ray.")] = 0.0,
 ) -> None:
-    """Audit engines, with and without speculation: print the plan, judge every token, print a table and write the reports.
+    """Audit engines with and without speculation: judge every token, write reports.
 
-    Exit code: 0 all that was judged conforms; 1 a violation that is not known; 2 wrong settings; 3 an error, or undecided.
+    Exit code: 0 all that was judged conforms; 1 a violation that is not known, or
+    a known one that was not seen; 2 wrong settings, or files that cannot be read;
+    3 an error, something inconclusive, or nothing judged.
 
     Examples (a server's key is read from SPECREF_API_KEY):
       specref audit transformers --level smoke --seed 7
       specref audit my_engine_adapter:make --target ./my-model --draft ./my-draft
-      specref audit http://127.0.0.1:8000/v1 --target ./my-model --control http://127.0.0.1:8001/v1
+      specref audit http://127.0.0.1:8000/v1 --target ./my-model
     """
     from conformance.run import run_audits
 
@@ -95,23 +97,27 @@ def audit(
 @app.command()
 def judge(
     samples: Annotated[Path | None, typer.Argument(help="JSON Lines, Parquet, or an evidence folder.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our small one.")] = None,
-    draft: Annotated[Path | None, typer.Option(help="Folder of the model whose very law drafts follow.")] = None,
-    temperature: Annotated[float, typer.Option(help="Where a sample does not say it.")] = 1.0,
-    max_tokens: Annotated[int | None, typer.Option(help="Limit, where a sample does not say it.")] = None,
-    logprobs: Annotated[str, typer.Option(help="Of which law: raw or processed.")] = "raw",
+    target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our own.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Model whose very law drafts follow.")] = None,
+    temperature: Annotated[float, typer.Option(help="Where lines are silent.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(help="Limit, where lines are silent.")] = None,
+    logprobs: Annotated[str, typer.Option(help="Of which law: raw, or processed.")] = "raw",
     at_random: Annotated[bool, typer.Option("--omitted-at-random", help="Judge past omitted ones.")] = False,
     engine: Annotated[str | None, typer.Option(help="Name in reports. Default: the file's.")] = None,
     engine_version: Annotated[str, typer.Option(help="And its version.")] = "(samples)",
-    seed: Annotated[int, typer.Option(help="Of the judge's own random numbers.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False-alarm rate of the run.")] = 1e-6,
+    seed: Annotated[int, typer.Option(help="The judge's own.")] = 0,
+    alpha: Annotated[float, typer.Option(help="False alarms of the run.")] = 1e-6,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the reports.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for reports. Default: in audits/.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print a sample's JSON Schema.")] = False,
 ) -> None:
-    """Judge samples that were gathered elsewhere, one request on each line, as an audit judges them.
+    """Judge samples gathered elsewhere, one request on each line, as an audit would.
 
-    {"request": 0, "prompt": [5, 6], "output": [7, 8], "settings": {"max_tokens": 64}}
+    {"request": 0, "prompt": [5, 6], "output": [7, 8], "settings": {"top_k": 9}}
+
+    "mode": "off" marks the control: samples without speculation.
+    "finished": false marks an output that was cut off (a time-out, say): its
+    tokens are judged, its end is not. Exit codes are those of specref audit.
 
     Example: specref judge samples.jsonl --target ./my-model --draft ./my-draft
     """
@@ -144,10 +150,11 @@ def diff(
     out: Annotated[Path | None, typer.Option(help="Folder for diff.html and diff.md.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show also what did not change.")] = False,
 ) -> None:
-    """Compare two runs, or two versions of an engine: changes of verdict first, then numbers and settings.
+    """Compare two runs, or two versions of an engine: changes of verdict come first.
 
-    Exit code: 0 no new violation, and all that was judged before is judged again; 1 a violation that was not there before and
-    is not known; 2 no report, or no engine in common; 3 something that was judged before is not judged now.
+    Exit code: 0 no new violation, and all that was judged before is judged again;
+    1 a violation that was not there before and is not known; 2 no report, or no
+    engine in common; 3 something that was judged before is not judged now.
 
     Example: specref diff audits/vllm-0.31 audits/vllm-0.32 --out changes
     """
@@ -176,11 +183,12 @@ def prove(
     seed: Annotated[int, typer.Option(help="Another seed, other models.")] = 0,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
 ) -> None:
-    """Prove the verification rules: enumerate each one's exact output law on random rational models.
+    """Prove the verification rules: each one's exact output law on random models.
 
-    Every branch is followed in rational arithmetic, over one round after every context and over whole generations, and the law
-    is compared with the target's by ==. A lossy rule is shown with its exact total variation. Exit code 1 if a rule that is
-    claimed lossless is not, with the smallest counterexample.
+    Every branch is followed in rational arithmetic, over one round after every
+    context and over whole generations, and the law is compared with the target's
+    by ==. A lossy rule is shown with its exact total variation. Exit code 1 if a
+    rule that is claimed lossless is not, with the smallest counterexample.
 
     Example: specref prove --scale 0.1
     """
@@ -201,7 +209,9 @@ def speedup(
     context: Annotated[int, typer.Option(help="Tokens behind every request.")] = 1024,
     plot: Annotated[Path | None, typer.Option(help="Write the figure here (.svg, .png, .pdf).")] = None,
 ) -> None:
-    """What speculation is worth: tokens per round, latency, throughput and memory over batch sizes, for Llama-3 70B on H100s.
+    """What speculation is worth, over batch sizes, for Llama-3 70B on H100s.
+
+    Tokens per round, latency, throughput and memory, from a model of the hardware.
 
     Example: specref speedup --acceptance 0.6 -k 3 --plot speedup.svg
     """

@@ -173,9 +173,17 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=_BY_WEIGHT.index, default=Verdict.NOT_RUN)
 
 
+EXIT_CODES = {
+    0: "all that was judged conforms",
+    1: "a violation that is not known, or a known one that was not seen",
+    2: "wrong settings, or files that cannot be read",
+    3: "an error, something inconclusive, or nothing judged",
+}
+"""What the exit codes of `specref audit` and `specref judge` mean, in the words that help and documentation use."""
+
+
 def exit_code(reports: Iterable[EngineReport]) -> int:
-    """1: a violation that is not known, or a known one that was not seen; 3: an error that is not known, something
-    inconclusive, or nothing judged at all; else 0. (2 is for wrong usage.)
+    """See `EXIT_CODES`; 2 is found before there are reports. An error that is known does not count.
 
     >>> exit_code([])
     3

@@ -178,7 +178,8 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
     if wrong_at_zero:
         why = "at temperature 0 tokens are wrong too, and not the draft's: the target reads a wrong context (cache, position)"
         return Diagnosis("context", why, said)
-    return Diagnosis("rule", f"greedy conforms, settings arrive, company does not matter{_where(state)}", said)
+    why = "at temperature 0 it conforms, settings reach it, and other requests beside it do not matter"
+    return Diagnosis("rule", f"{why}: what is left is the rule that verifies{_where(state)}", said)
 
 
 def _bare(sampling: SamplingSettings) -> SamplingSettings:

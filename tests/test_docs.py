@@ -11,10 +11,16 @@ import pytest
 import yaml
 from doc_blocks import ROOT, Reader, blocks, matches
 
+from conformance import cli
+from conformance.checks.law import sample_of_laws
 from conformance.components import Component
-from conformance.levels import LEVELS
+from conformance.findings import EXIT_CODES
+from conformance.levels import LEVELS, AuditSettings
 from conformance.protocols import Mode, RecordedRound
 from conformance.requirements import catalogue
+from conformance.run import models_named
+from conformance.statistics import BetTable, FaultBank, ModePlan, Threshold, leak
+from conformance.subject import read_subject
 
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 IN_NAV = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in NAV]
@@ -42,6 +48,38 @@ def test_the_readme_tells_the_levels_as_they_are() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8")
     for level in LEVELS.values():
         assert f"| `{level.name}` | {level.tokens:,} | {level.prompts:,} | " in said
+
+
+def test_exit_codes_are_worded_alike_everywhere() -> None:
+    told = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for said in (readme, cli.audit.__doc__ or ""):
+        assert f"Exit code: {told}." in " ".join(said.split())
+    page = (ROOT / "docs" / "gpu_ci.md").read_text(encoding="utf-8")
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in page
+
+
+def test_specref_is_installed_from_a_clone_wherever_a_page_says_how() -> None:
+    for page in PAGES:
+        for words in re.findall(r"pip install ([^`\n]*)", page.read_text(encoding="utf-8")):
+            assert "specref" not in words, f"{page.name}: pip install {words}; specref is on no index: pip install . in a clone"
+
+
+def test_the_tokens_that_a_leak_takes_are_those_of_the_planning_function() -> None:
+    page = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    settings, subject = AuditSettings(LEVELS["smoke"]), read_subject(models_named(None, None))
+    p, q = (sample_of_laws(model, subject, settings) for model in (subject.target, subject.draft))
+    mode = ModePlan.standard("one of two", 3_000, weight=0.5, batch=False)
+    share = Threshold(settings.alpha, mode.weight * mode.checks["bank"])
+    table = BetTable(FaultBank(), p, q)
+    for percent in (10, 3, 1):
+        needed = table.samples_needed(leak(p, q)(percent / 100), share)
+        assert needed is not None
+        assert f"| {percent}% | {float(f'{needed.tokens:.2g}'):,.0f} |" in page
+    smallest = table.smallest_detectable(leak(p, q), 3_000, share)
+    assert smallest is not None
+    assert f"draft leak of {smallest:.2g} would have been caught" in (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 
 
 def test_the_catalogue_of_requirements_is_current() -> None:

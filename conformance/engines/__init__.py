@@ -54,7 +54,7 @@ REGISTRY = (
         "specref",
         "conformance.engines.own:make",
         "specref",
-        "pip install specref",
+        "comes with specref",
         "our own reference: ratio rule, token matching, one-hot and greedy verification",
         share=0.25,  # written to be read: it samples one request at a time
     ),
@@ -62,7 +62,7 @@ REGISTRY = (
         "specref-engine",
         "conformance.engines.reference_engine:make",
         "specref",
-        "pip install specref",
+        "comes with specref",
         "our reference engine: batches, pages, trees, stops and seeds around every rule",
         share=0.25,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from conformance.protocols import Mode, Unsupported
 from specref.processors import SamplingSettings
@@ -19,6 +20,16 @@ def refuse(settings: SamplingSettings, unknown: Sequence[str], why: str) -> None
     for name in unknown:
         if getattr(settings, name) != getattr(unchanged, name):
             raise Unsupported(f"{name}: {why}")
+
+
+def refuse_others(settings: SamplingSettings, obeyed: Sequence[str], why: str) -> None:
+    """Raise Unsupported for the first setting that a request asks for and that is not among the `obeyed`.
+
+    >>> refuse_others(SamplingSettings(max_tokens=4, top_k=3), ["max_tokens", "temperature"], "not passed on to the engine")
+    Traceback (most recent call last):
+    conformance.protocols.Unsupported: top_k: not passed on to the engine
+    """
+    refuse(settings, [field.name for field in fields(settings) if field.name not in obeyed], why)
 
 
 class Counts:

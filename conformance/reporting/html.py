@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
-from conformance.reporting import diff_wording, exhibits, text, wording
+from conformance.reporting import diff_wording, exhibits, guarantee, text, violation, wording
 from conformance.reporting.charts import Chart, charts
 from conformance.reporting.compare import MEANINGS, Comparison, Kind
 
@@ -131,6 +131,8 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         wording=wording,
+        told=violation,
+        promise=guarantee,
         Verdict=Verdict,
         at=_at,
         requirements_of=_requirements,

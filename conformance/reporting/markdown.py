@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
+from conformance.reporting import violation as told
 from conformance.reporting import wording
 from conformance.reporting.exhibits import partings, side_by_side
+from conformance.reporting.guarantee import guarantee
 from conformance.reporting.text import about, count, duration, evidence, one_line
 
 LIMIT = 60_000
@@ -69,7 +71,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
     yield f"\n### {prose(wording.name(report))}\n"
     yield prose(f"Level {report.level} · target {report.target} · draft {report.draft} · {wording.tested(report)}", 600)
     yield ""
-    yield from (f"- {about_what}: {sentence}" for about_what, sentence in wording.guarantee(report))
+    yield from (f"- {about_what}: {sentence}" for about_what, sentence in guarantee(report))
     yield from _violations(report)
     if tables:
         yield from _judged(report)
@@ -78,23 +80,24 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
 
 
 def _violations(report: EngineReport) -> Iterable[str]:
-    violations = wording.violations(report)
+    violations = told.violations(report)
     if violations:
         yield "\n**Violations**\n"
     for finding in violations[:20]:
-        yield f"- {code(finding.requirement)} in {code(wording.mode_name(finding.mode))}: {wording.explanation(finding)}"
+        yield f"- {code(finding.requirement)} in {code(wording.mode_name(finding.mode))}: {told.explanation(finding)}"
         yield f"  {prose(finding.summary)}"
         if finding.not_speculation:
             yield "  The same is seen with speculation off: speculation is not the cause."
         if finding.expected:
             yield f"  Known: {prose(finding.expected)}"
-        yield from (f"  - {prose(line, 800)}" for line in filter(None, [wording.holder(finding), wording.adds(finding)]))
+        said = [told.accused(finding), told.holder(finding), told.adds(finding)]
+        yield from (f"  - {prose(line, 800)}" for line in filter(None, said))
         for one in partings(finding)[:1]:
             yield f"  - {prose(one.where)}: engine {code(side_by_side(one.emitted))}, target {code(side_by_side(one.best))}"
-        yield from (f"  - at {code(place)}" for place in finding.violations[:3])
+        yield from (f"  - {told.places(finding)}: {code(place)}" for place in finding.violations[:3])
         if finding.reproduction:
             yield f"  - reproduce: {code(finding.reproduction, 600)}"
-        if kinds := wording.kinds(finding.requirement):
+        if kinds := told.kinds(finding):
             yield f"  - {prose(kinds, 800)}"
     if len(violations) > 20:
         yield f"- and {count(len(violations) - 20)} more in `report.html`"

@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
+from conformance.reporting import violation as told
 from conformance.reporting import wording
 from conformance.reporting.exhibits import partings, side_by_side
+from conformance.reporting.guarantee import guarantee
 from conformance.reporting.text import about, count, duration, evidence, one_line
 
 STYLES = {
@@ -29,13 +31,16 @@ STYLES = {
     Verdict.NOT_RUN: "dim",
 }
 
+MOST_REASONS = 6
+"""Of not being exposed, or promised, that are told on the terminal: what is wrong is not to scroll away."""
+
 
 def print_table(reports: Sequence[EngineReport], console: Console) -> None:
     """Prints every engine: the verdict, the table of what was judged, then what was not tested and why."""
     for report in reports:
         console.print()
         console.print(_headline(report))
-        for about_what, sentence in wording.guarantee(report):
+        for about_what, sentence in guarantee(report):
             console.print(Padding(Text(f"{about_what}: {sentence}", style="dim"), (0, 0, 0, 2)))
         if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
             console.print(_table(report))
@@ -120,18 +125,18 @@ def _figure(row: Statistic | None, name: str) -> str:
 
 
 def _print_violations(report: EngineReport, console: Console) -> None:
-    for finding in wording.violations(report):
+    for finding in told.violations(report):
         console.print(Text(f"  ✗ {one_line(finding.requirement, 40)} {wording.mode_name(finding.mode)}", style="bold red"))
-        lines = [wording.explanation(finding), one_line(finding.summary)]
-        lines += [wording.holder(finding), wording.adds(finding)]
+        lines = [told.explanation(finding), one_line(finding.summary)]
+        lines += [told.accused(finding), told.holder(finding), told.adds(finding)]
         for one in partings(finding)[:1]:
             lines += [f"{one_line(one.where)}: engine {side_by_side(one.emitted)}", f"target {side_by_side(one.best)}"]
-        lines += [f"at {one_line(place)}" for place in finding.violations[:3]]
+        lines += [f"{told.places(finding)}: {one_line(place)}" for place in finding.violations[:3]]
         if finding.not_speculation:
             lines.append("The same is seen with speculation off: speculation is not the cause.")
         if finding.reproduction:
             lines.append(f"reproduce: {one_line(finding.reproduction)}")
-        lines.append(wording.kinds(finding.requirement))
+        lines.append(told.kinds(finding))
         for line in filter(None, lines):
             console.print(Padding(Text(line), (0, 0, 0, 4)))
 
@@ -140,6 +145,14 @@ def _print_not_tested(report: EngineReport, console: Console) -> None:
     groups = wording.not_tested(report)
     if groups:
         console.print(Text("  Not tested or not finished, and why", style="bold"))
+    for quiet in (Verdict.NOT_EXPOSED, Verdict.NOT_PROMISED):
+        some = [group for group in groups if group[0] is quiet]
+        if len(some) > MOST_REASONS:
+            groups = [group for group in groups if group[0] is not quiet]
+            ids = ", ".join(dict.fromkeys(requirement for _, _, where in some for requirement, _ in where))
+            said = f": {ids}. The report has the {len(some)} reasons."
+            text = Text.assemble((f"{wording.SYMBOLS[quiet]} {quiet}", STYLES[quiet]), said)
+            console.print(Padding(text, (0, 0, 0, 4)))
     for verdict, reason, where in groups:
         places = "; ".join(f"{requirement} ({wording.some_modes(modes)})" for requirement, modes in where)
         text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")

@@ -1,17 +1,14 @@
-"""What a report says in words: the verdict of an engine, the guarantee that is true for what was run, and what was left out."""
+"""What a report says in words: the verdict of an engine, what was judged, and what was left out."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import groupby
 
 from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
-from conformance.reporting.text import about, count, evidence, number, one_in, one_line, plural, probability, token
+from conformance.reporting.text import about, count, evidence, number, one_line, plural, probability
+from conformance.reporting.violation import family
 from conformance.requirements import BY_ID
-
-POWER = "99.9%"
-"""The probability with which a fault of the stated size would have been caught (statistics: planning)."""
 
 SYMBOLS = {
     Verdict.CONFORMS: "✓",
@@ -36,69 +33,10 @@ MEANINGS = {
     Verdict.ERROR: "The engine crashed, hung or answered nonsense. This never counts as conforming.",
 }
 
-FAMILIES = {
-    "LAW": "The engine does not write what the target alone would write: some words come too often, others too rarely.",
-    "GREEDY": "At temperature 0 the engine emitted a token that is not the target model's first choice.",
-    "TREE": "The tree of drafts is not checked as the model would read each of its branches alone.",
-    "KV": "After a round the cache does not hold what the model would have computed from the accepted text.",
-    "DRAFT": "The drafts do not follow the probabilities that the engine claims for them, so no verification can be right.",
-    "STOP": "The engine goes on where it should have stopped, or stops where it should have gone on.",
-    "LOUD": "A setting was ignored without a word.",
-    "EDGE": "An unusual but legal input has no defined outcome.",
-    "SEED": "Random numbers that should be repeatable, or independent of each other, are not.",
-    "ACCEPT": "The share of accepted drafts is not what the declared rule gives.",
-    "BATCH": "What one request gets depends on the other requests beside it.",
-    "LOGPROB": "The log-probabilities that the engine returns are not the target model's.",
-    "GRAMMAR": "After a round the grammar is in a state that the accepted text does not lead to.",
-}
-"""What a violation of each family of requirements means, for a reader who does not know the requirement."""
-
-
-def family(requirement: str) -> str:
-    """The family that a requirement's id names.
-
-    >>> family("LAW-1")
-    'LAW'
-    """
-    return requirement.partition("-")[0]
-
 
 def sentence(requirement: str) -> str:
     """What the requirement asks, from the catalogue; empty for one that the catalogue does not hold."""
     return BY_ID[requirement].sentence if requirement in BY_ID else ""
-
-
-def explanation(finding: Finding) -> str:
-    """What a violation means, in plain words."""
-    return FAMILIES.get(family(finding.requirement), "The engine does not do what this requirement asks.")
-
-
-def holder(finding: Finding) -> str:
-    """Which check and which bet of it hold most of a violation's evidence; empty where no bets decided."""
-    held = [row for row in finding.statistics if row.log10_evidence is not None and row.holder]
-    if not held:
-        return ""
-    best = max(held, key=lambda row: row.log10_evidence or -math.inf)
-    said = f"Most of it lies with the check “{one_line(best.name, 60)}”, and there with the bet “{one_line(best.holder, 80)}”"
-    return f"{said}: {evidence(best.log10_evidence)} powers of ten after {count(best.n)} {one_line(finding.unit, 30)}."
-
-
-def adds(finding: Finding) -> str:
-    """The tokens and contexts that add most to the evidence, in one line; empty where none is known."""
-    said = []
-    for kind, before in (("token", "Tokens that add most"), ("context", "Contexts that add most")):
-        rows = [f"“{token(row.text, 24)}” {evidence(row.log10)}" for row in finding.contributions if row.kind == kind][:3]
-        said += [f"{before}: {', '.join(rows)}."] if rows else []
-    return " ".join(said)
-
-
-def kinds(requirement: str) -> str:
-    """Faults that break a requirement, and public reports of that kind; empty for one that the catalogue does not hold."""
-    if requirement not in BY_ID:
-        return ""
-    entry = BY_ID[requirement]
-    said = f"Faults that break it: {'; '.join(entry.kills)}. " if entry.kills else ""
-    return said + (f"Public reports of this kind: {', '.join(entry.reports)}." if entry.reports else "")
 
 
 def name(report: EngineReport) -> str:
@@ -114,17 +52,6 @@ def mode_name(mode: str) -> str:
 def with_verdict(report: EngineReport, *verdicts: Verdict) -> list[Finding]:
     """The report's findings with one of these verdicts, in order."""
     return [finding for finding in report.findings if finding.verdict in verdicts]
-
-
-def violations(report: EngineReport) -> list[Finding]:
-    """The report's violations, in the order of the families; a mode's together within each."""
-    return sorted(with_verdict(report, Verdict.VIOLATES), key=_place)
-
-
-def _place(finding: Finding) -> int:
-    """The place of a finding's family."""
-    named = family(finding.requirement)
-    return list(FAMILIES).index(named) if named in FAMILIES else len(FAMILIES)
 
 
 def tokens_judged(report: EngineReport) -> int:
@@ -204,40 +131,6 @@ def _listed(words: Iterable[str], limit: int = 4) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else ""
 
 
-def guarantee(report: EngineReport) -> list[tuple[str, str]]:
-    """The guarantee, as (about what, sentence): the parts of it that hold for what was run, and no others."""
-    statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
-    conforming = with_verdict(report, Verdict.CONFORMS)
-    said = []
-    if statistical:
-        gate = "An engine whose law is within the stated tolerance of the reference trips the statistical gate with probability"
-        said.append(("False alarms", f"{gate} at most {one_in(report.alpha)}."))
-    if any(f.alpha is not None and f.detects for f in conforming):
-        power = f"would have been caught with probability at least {POWER}"
-        said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
-    if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
-        said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
-    bounds = [(mode_name(m.name), m.leak_bound) for m in report.modes if m.leak_bound is not None and m.leak_bound < 1]
-    if bounds and conforming:
-        shown = "; ".join(f"{number(bound, 2)} ({name})" for name, bound in sorted(bounds, key=lambda one: one[1])[:4])
-        shown += f"; and {plural(len(bounds) - 4, 'mode')} with more" if len(bounds) > 4 else ""
-        said.append(("Bound", f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."))
-    if with_verdict(report, Verdict.INCONCLUSIVE):
-        said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
-    if conforming:
-        said.append(("Not claimed", "Nothing is said about smaller faults, other settings, or what was not tested."))
-    return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
-
-
-def caught(report: EngineReport) -> list[tuple[str, list[str]]]:
-    """The smallest faults that the conforming checks would have caught, each with the modes where that holds."""
-    found: dict[str, list[str]] = {}
-    for finding in sorted(with_verdict(report, Verdict.CONFORMS), key=_place):
-        if finding.detects:
-            found.setdefault(one_line(finding.detects, 240), []).append(mode_name(finding.mode))
-    return [(what, list(dict.fromkeys(modes))) for what, modes in found.items()]
-
-
 def tested(report: EngineReport) -> str:
     """How much was judged, in one sentence."""
     judged = with_verdict(report, *JUDGED)
@@ -273,15 +166,6 @@ def amount(finding: Finding) -> str:
     unit = one_line(finding.unit, 30)
     planned = f" of {count(finding.planned)}" if finding.planned > finding.n else ""
     return f"{count(finding.n)}{planned} {unit}"
-
-
-def evidence_in_words(log10: float | None, alpha: float) -> str:
-    """What the evidence of a run amounts to, against the level at which it is an alarm."""
-    if log10 is None:
-        return "No statistical evidence was gathered."
-    alarm = -math.log10(alpha)
-    against = "is an alarm, and this is one" if log10 >= alarm else "would be an alarm"
-    return f"Evidence against the engine, in powers of ten: {evidence(log10)}; {alarm:.3g} {against}."
 
 
 def detected(finding: Finding, row: Finding | Statistic) -> str:

@@ -44,24 +44,23 @@ class RoundLine(Line):
 
 
 class SettingsLine(Line):
-    """Sampling settings that differ from the defaults of `specref judge`."""
+    """Sampling settings that differ from the defaults of `specref judge`. The seed stands beside them."""
 
     temperature: Annotated[Number | None, Field(description="0 is greedy. Default: --temperature.")] = None
     max_tokens: Annotated[int | None, Field(description="The limit of the output. Without it, limits are not judged.")] = None
-    min_tokens: int | None = None
+    min_tokens: Annotated[int | None, Field(description="No end before that many tokens.")] = None
     eos: Annotated[list[int] | None, Field(description="Ids that end an output. Default: the target's own; [] for none.")] = (
         None
     )
     stop_sequences: Annotated[list[list[int]] | None, Field(description="Sequences of ids that end an output.")] = None
-    top_k: int | None = None
-    top_p: Number | None = None
-    min_p: Number | None = None
-    repetition_penalty: Number | None = None
-    presence_penalty: Number | None = None
-    frequency_penalty: Number | None = None
+    top_k: Annotated[int | None, Field(description="Only the k most probable tokens. Default: all.")] = None
+    top_p: Annotated[Number | None, Field(description="Only the most probable tokens of that mass. Default: all.")] = None
+    min_p: Annotated[Number | None, Field(description="Only tokens of that share of the largest probability.")] = None
+    repetition_penalty: Annotated[Number | None, Field(description="Default: 1, none.")] = None
+    presence_penalty: Annotated[Number | None, Field(description="Default: 0, none.")] = None
+    frequency_penalty: Annotated[Number | None, Field(description="Default: 0, none.")] = None
     logit_bias: Annotated[list[tuple[int, Number]] | None, Field(strict=False, description="[token id, bias] pairs.")] = None
     bad_words: Annotated[list[list[int]] | None, Field(description="Sequences of ids that must not occur.")] = None
-    seed: int | None = None
 
 
 class SampleLine(Line):
@@ -81,7 +80,12 @@ class SampleLine(Line):
 
     request: Annotated[int, Field(ge=0, description="Number of the request in its mode, in the order of submission, from 0.")]
     mode: Annotated[
-        str, Field(pattern=NAMES, description='The way of running the engine. "off" is without speculation, the control.')
+        str,
+        Field(
+            pattern=NAMES,
+            description='The way of running the engine. "off" is the control: the same engine without speculation, which shows '
+            "whether a fault is speculation's. Any other name is a way of speculating.",
+        ),
     ] = "speculation"
     prompt: Annotated[list[int] | None, Field(min_length=1, description="Token ids of the prompt, all of them.")] = None
     output: Annotated[list[int] | None, Field(description="Token ids of the answer, its end included, without the prompt.")] = (
@@ -96,7 +100,11 @@ class SampleLine(Line):
         Field(description="Natural logarithms, one for each token of the output."),
     ] = None
     finished: Annotated[
-        bool, Field(description="False if the output was cut off (a time-out, say) and is only its beginning.")
+        bool,
+        Field(
+            description="False if the output was cut off (a time-out, say) and is only its beginning: its tokens are judged, "
+            "and that it has no end is not held against the engine."
+        ),
     ] = True
     omitted: Annotated[
         str | None,

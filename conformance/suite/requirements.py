@@ -13,6 +13,7 @@ from conformance.plugin import REPORTS
 from conformance.reporting import wording
 from conformance.reporting.junit import details
 from conformance.reporting.text import one_line
+from conformance.reporting.violation import explanation
 
 SKIPPED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
 FAILS = (Verdict.ERROR, Verdict.INCONCLUSIVE)
@@ -69,7 +70,7 @@ class Requirement(pytest.Item):
         """The finding's words, in place of a traceback."""
         if not isinstance(excinfo.value, (Violated, NotJudged)):
             return super().repr_failure(excinfo, style)
-        explained = wording.explanation(self.finding) if self.finding.verdict is Verdict.VIOLATES else ""
+        explained = explanation(self.finding) if self.finding.verdict is Verdict.VIOLATES else ""
         verdict = "a known violation was not seen" if self.finding.unseen else self.finding.verdict
         return "\n".join(filter(None, [f"{verdict}: {details(self.finding)}", explained]))
 

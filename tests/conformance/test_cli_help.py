@@ -16,7 +16,7 @@ from conformance import cli
 
 COMMAND: Any = typer.main.get_command(cli.app)
 NAMES = [*COMMAND.commands, ""]
-LINES, COLUMNS = 40, 100
+LINES, COLUMNS = 40, 80
 VERBS = ("give", "write", "compare", "move", "use", "run", "see", "install", "name", "print", "specref", "for instance")
 DOES = re.compile(rf"\b({'|'.join(VERBS)}|the fields are|there are|a server is audited by)\b")
 """What a last clause begins with that tells a reader what to do."""

@@ -34,8 +34,7 @@ def test_a_filled_in_engine_answers_and_refuses_by_name() -> None:
     module = filled(
         skeleton("my-engine"),
         ('raise NotImplementedError("load the engine here")', "self.bonus = 7"),
-        ('raise NotImplementedError("run the engine here")', ""),
-        ("tokens: list[int] = []", "tokens = [*request.prompt, self.bonus]"),
+        ('raise NotImplementedError("run the engine here")', "return Output((*request.prompt, self.bonus))"),
     )
     runner = InProcess(module.make(MODELS))
     info = runner.describe(k=3)
@@ -51,7 +50,8 @@ def test_a_filled_in_engine_answers_and_refuses_by_name() -> None:
 
 
 def test_a_filled_in_verification_answers() -> None:
-    module = filled(skeleton("parts", "component"), ('raise NotImplementedError("call the verification function here")', ""))
+    call = "return VerifiedBatch(np.zeros(len(drafts), np.int64), np.zeros(len(drafts), np.int64))"
+    module = filled(skeleton("parts", "component"), ('raise NotImplementedError("call the verification function here")', call))
     engine = module.make(MODELS)
     (verifier,) = engine.components()
     laws = np.full((2, 4, 5), 0.2)

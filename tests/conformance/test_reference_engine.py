@@ -24,7 +24,7 @@ from conformance.findings import Finding, Verdict
 from conformance.harness import InProcess, check_modes
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode, Models, Output, Request
-from conformance.reporting.wording import family
+from conformance.reporting.violation import family
 from conformance.scoring import TableScorer, TransformersScorer
 from conformance.statistics.greedy import Margin
 from conformance.subject import RandomPrompts, Subject

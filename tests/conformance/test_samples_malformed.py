@@ -226,7 +226,7 @@ def test_the_schema_and_the_reader_take_a_line_with_everything_in_it(tmp_path: P
         rounds=[{**ROUND, "start": 0, "rule": "ratio", "reported_accepted": 1}],
         logprobs=[-1.5, "-inf"],
         finished=True,
-        settings={"temperature": 0.5, "max_tokens": 4, "min_tokens": 1, "eos": [3], "stop_sequences": [[1, 2]], "seed": 3},
+        settings={"temperature": 0.5, "max_tokens": 4, "min_tokens": 1, "eos": [3], "stop_sequences": [[1, 2]]},
     )
     jsonschema.Draft202012Validator.check_schema(json.loads(schema()))
     jsonschema.validate(everything, json.loads(schema()))

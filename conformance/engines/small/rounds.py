@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from conformance.engines.adapting import Counts, refuse
+from conformance.engines.adapting import Counts, refuse_others
 from conformance.protocols import Engine, Mode, Models, Output, Request
 
 KNOWN = ("max_tokens", "temperature", "eos", "stop_sequences", "seed")
@@ -60,8 +60,7 @@ class RoundsEngine(Engine):
         """See `Engine.close`."""
 
     def _tokens(self, mode: Mode, request: Request) -> tuple[int, ...]:
-        unknown = [name for name in vars(request.settings) if name not in KNOWN]
-        refuse(request.settings, unknown, "this engine has no such setting")
+        refuse_others(request.settings, KNOWN, "this engine has no such setting")
         torch.manual_seed(request.seed)
         stops = request.settings.stops()
         tokens: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ import pytest
 
 import conformance.checks
 from conformance.levels import LEVELS
-from conformance.reporting.wording import FAMILIES
+from conformance.reporting.violation import FAMILIES
 from conformance.requirements import BY_ID, REQUIREMENTS, Requirement, catalogue
 
 HELPERS = {"places", "seen", "outputs", "instances", "component_rounds"}

@@ -1,0 +1,56 @@
+"""The guarantee that is true for what was run, in the words of statistics: no part of it is said that does not hold."""
+
+from __future__ import annotations
+
+import math
+
+from conformance.findings import JUDGED, EngineReport, Verdict
+from conformance.reporting.text import evidence, number, one_in, one_line, plural
+from conformance.reporting.violation import family_place
+from conformance.reporting.wording import mode_name, with_verdict
+
+POWER = "99.9%"
+"""The probability with which a fault of the stated size would have been caught (statistics: planning)."""
+
+
+def guarantee(report: EngineReport) -> list[tuple[str, str]]:
+    """The guarantee, as (about what, sentence): the parts of it that hold for what was run, and no others."""
+    statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
+    conforming = with_verdict(report, Verdict.CONFORMS)
+    said = []
+    if statistical:
+        gate = "An engine whose law is within the stated tolerance of the reference trips the statistical gate with probability"
+        said.append(("False alarms", f"{gate} at most {one_in(report.alpha)}."))
+    if any(f.alpha is not None and f.detects for f in conforming):
+        power = f"would have been caught with probability at least {POWER}"
+        said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
+    if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
+        said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
+    bounds = [(mode_name(m.name), m.leak_bound) for m in report.modes if m.leak_bound is not None and m.leak_bound < 1]
+    if bounds and conforming:
+        shown = "; ".join(f"{number(bound, 2)} ({name})" for name, bound in sorted(bounds, key=lambda one: one[1])[:4])
+        shown += f"; and {plural(len(bounds) - 4, 'mode')} with more" if len(bounds) > 4 else ""
+        said.append(("Bound", f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."))
+    if with_verdict(report, Verdict.INCONCLUSIVE):
+        said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
+    if conforming:
+        said.append(("Not claimed", "Nothing is said about smaller faults, other settings, or what was not tested."))
+    return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
+
+
+def caught(report: EngineReport) -> list[tuple[str, list[str]]]:
+    """The smallest faults that the conforming checks would have caught, each with the modes where that holds."""
+    found: dict[str, list[str]] = {}
+    for finding in sorted(with_verdict(report, Verdict.CONFORMS), key=family_place):
+        if finding.detects:
+            found.setdefault(one_line(finding.detects, 240), []).append(mode_name(finding.mode))
+    return [(what, list(dict.fromkeys(modes))) for what, modes in found.items()]
+
+
+def evidence_in_words(log10: float | None, alpha: float) -> str:
+    """What the evidence of a run amounts to, against the level at which it is an alarm."""
+    if log10 is None:
+        return "No statistical evidence was gathered."
+    alarm = -math.log10(alpha)
+    against = "is an alarm, and this is one" if log10 >= alarm else "would be an alarm"
+    return f"Evidence against the engine, in powers of ten: {evidence(log10)}; {alarm:.3g} {against}."

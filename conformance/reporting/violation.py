@@ -1,0 +1,100 @@
+"""What a report says of a violation: its family in plain words, the evidence, whom it accuses, and public reports like it."""
+
+from __future__ import annotations
+
+import math
+
+from conformance.findings import EngineReport, Finding, Statistic, Verdict
+from conformance.reporting.suspects import suspect
+from conformance.reporting.text import count, evidence, one_line, token
+from conformance.requirements import BY_ID
+
+FAMILIES = {
+    "LAW": "The engine does not write what the target alone would write: some words come too often, others too rarely.",
+    "GREEDY": "At temperature 0 the engine emitted a token that is not the target model's first choice.",
+    "TREE": "The tree of drafts is not checked as the model would read each of its branches alone.",
+    "KV": "After a round the cache does not hold what the model would have computed from the accepted text.",
+    "DRAFT": "The drafts do not follow the probabilities that the engine claims for them, so no verification can be right.",
+    "STOP": "The engine goes on where it should have stopped, or stops where it should have gone on.",
+    "LOUD": "A setting was ignored without a word.",
+    "EDGE": "An unusual but legal input has no defined outcome.",
+    "SEED": "Random numbers that should be repeatable, or independent of each other, are not.",
+    "ACCEPT": "The share of accepted drafts is not what the declared rule gives.",
+    "BATCH": "What one request gets depends on the other requests beside it.",
+    "LOGPROB": "The log-probabilities that the engine returns are not the target model's.",
+    "GRAMMAR": "After a round the grammar is in a state that the accepted text does not lead to.",
+}
+"""What a violation of each family of requirements means, for a reader who does not know the requirement."""
+
+
+def family(requirement: str) -> str:
+    """The family that a requirement's id names.
+
+    >>> family("LAW-1")
+    'LAW'
+    """
+    return requirement.partition("-")[0]
+
+
+def violations(report: EngineReport) -> list[Finding]:
+    """The report's violations, in the order of the families; a mode's together within each."""
+    return sorted((f for f in report.findings if f.verdict is Verdict.VIOLATES), key=family_place)
+
+
+def family_place(finding: Finding) -> int:
+    """The place of a finding's family."""
+    named = family(finding.requirement)
+    return list(FAMILIES).index(named) if named in FAMILIES else len(FAMILIES)
+
+
+def explanation(finding: Finding) -> str:
+    """What a violation means, in plain words."""
+    return FAMILIES.get(family(finding.requirement), "The engine does not do what this requirement asks.")
+
+
+def holder(finding: Finding) -> str:
+    """Which check and which bet of it hold most of a violation's evidence; empty where no bets decided."""
+    best = _strongest(finding)
+    if best is None:
+        return ""
+    said = f"Most of it lies with the check “{one_line(best.name, 60)}”, and there with the bet “{one_line(best.holder, 80)}”"
+    return f"{said}: {evidence(best.log10_evidence)} powers of ten after {count(best.n)} {one_line(finding.unit, 30)}."
+
+
+def _strongest(finding: Finding) -> Statistic | None:
+    """The check with most of the evidence, among those that name a bet."""
+    held = [row for row in finding.statistics if row.log10_evidence is not None and row.holder]
+    return max(held, key=lambda row: row.log10_evidence or -math.inf, default=None)
+
+
+def adds(finding: Finding) -> str:
+    """The tokens and contexts that add most to the evidence, in one line; empty where none is known."""
+    said = []
+    for kind, before in (("token", "Tokens that add most"), ("context", "Contexts that add most")):
+        rows = [f"“{token(row.text, 24)}” {evidence(row.log10)}" for row in finding.contributions if row.kind == kind][:3]
+        said += [f"{before}: {', '.join(rows)}."] if rows else []
+    return " ".join(said)
+
+
+def accused(finding: Finding) -> str:
+    """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
+    best = _strongest(finding)
+    found = suspect(best.holder) if best else None
+    return f"The engine behaves as if {found.words}." if found else ""
+
+
+def kinds(finding: Finding) -> str:
+    """Public reports of the fault that the evidence names, then faults that break the same requirement and reports of those."""
+    best = _strongest(finding)
+    found = suspect(best.holder) if best else None
+    said = [f"Public reports of what the evidence names: {', '.join(found.reports)}."] if found and found.reports else []
+    if finding.requirement in BY_ID:
+        entry = BY_ID[finding.requirement]
+        said += [f"Faults that break this requirement: {'; '.join(entry.kills)}."] if entry.kills else []
+        said += [f"Public reports of such: {', '.join(entry.reports)}."] if entry.reports else []
+    return " ".join(said)
+
+
+def places(finding: Finding) -> str:
+    """What the list of a violation's places is: of what was seen where, or of the probes that followed a wrong law."""
+    return "What probes saw afterwards" if finding.requirement in ("LAW-1", "LAW-2") else "Where"
