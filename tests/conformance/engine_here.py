@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.audit import audit_engine
+from conformance.engines import BY_NAME
 from conformance.findings import EngineReport
 from conformance.harness import EngineProcess
 from conformance.levels import AuditSettings, Level
@@ -22,9 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def python_of(engine: str, package: str) -> str:
-    """The interpreter that `nox -s "audit(ENGINE)"` makes, or this one, if it has the package."""
-    made = ROOT / ".nox" / f"audit-{engine}" / "bin" / "python"
-    return sys.executable if find_spec(package) or not made.exists() else str(made)
+    """This interpreter, if it has the package, else the one that an audit of the engine would use."""
+    return sys.executable if find_spec(package) else BY_NAME[engine].python
 
 
 def short_audit(

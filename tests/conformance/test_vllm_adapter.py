@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +16,11 @@ from conformance.engines.vllm import drafters
 from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.metrics import from_objects, from_text
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES, SEEDED, all_modes, server_modes
+from conformance.engines.vllm.one_mode import OneMode
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
 from conformance.harness import check_modes
-from conformance.protocols import Mode, Output, RecordedRound, Request, Unsupported
+from conformance.protocols import Mode, Models, Output, RecordedRound, Request, Unsupported
 from conformance.sampling import check_output
 from specref.processors import SamplingSettings
 
@@ -126,6 +128,17 @@ def test_the_scheduler_is_heard_and_not_disturbed() -> None:
     assert steps.take("2") == steps.take("1") == []
 
 
+def test_a_place_without_a_draft_is_no_draft() -> None:
+    """Of a prompt that the prefix cache holds, vLLM's first step has -1 in the places of drafts."""
+    steps = Steps(scheduler := scheduler_of([]))
+    scheduled = SimpleNamespace(scheduled_spec_decode_tokens={"0-ab": [-1, -1], "1-cd": [5, -1]})
+    scheduler.update_from_output(
+        scheduled, SimpleNamespace(req_id_to_index={"0-ab": 0, "1-cd": 1}, sampled_token_ids=[[7], [5, 8]])
+    )
+    assert rounds_of(steps.take("0"), (7,), "ratio") == (RecordedRound(0, (), 0, (7,), "ratio"),)
+    assert steps.take("1") == [((5,), (5, 8))]
+
+
 @pytest.mark.parametrize("length", range(1, 8))
 def test_rounds_add_up_wherever_the_output_ends(length: int) -> None:
     steps = [((), (4,)), ((5, 6), (5, 6, 7)), ((8, 8), (9,)), ((1,), (1, 2))]
@@ -217,6 +230,35 @@ def test_what_another_process_does_is_an_answer() -> None:
         forked.ask("leave")
     forked.close()
     forked.close()
+
+
+class Counting(OneMode):
+    """Counts what it is asked in a mode, and forgets it when it is closed."""
+
+    asked = 0
+
+    def run(self, mode: Mode) -> None:
+        if self._mode != mode:
+            self.close()
+        self._mode, self.asked = mode, self.asked + 1
+
+    def counted(self) -> dict[str, float]:
+        return {"rounds": self.asked}
+
+    def close(self) -> None:
+        self._remember_counts()
+        self._mode, self.asked = None, 0
+
+
+def test_counts_of_a_mode_outlive_what_ran_in_it() -> None:
+    engine, one, other = Counting(Models(Path(), Path())), Mode("one"), Mode("other")
+    engine.run(one)
+    engine.run(one)
+    assert (engine.metrics(one), engine.metrics(other)) == ({"rounds": 2}, None)
+    engine.run(other)
+    assert (engine.metrics(one), engine.metrics(other)) == ({"rounds": 2}, {"rounds": 1})
+    assert engine.renew()
+    assert engine.metrics(other) == {"rounds": 1}
 
 
 def test_the_server_is_audited_in_modes_of_the_same_names() -> None:

@@ -16,20 +16,19 @@ from conformance.engines.vllm.components import all_components
 from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.modes import all_modes
 from conformance.engines.vllm.offline import Offline
-from conformance.protocols import Ended, Engine, Mode, Models, Output, Request, Unsupported
+from conformance.engines.vllm.one_mode import OneMode
+from conformance.protocols import Ended, Mode, Models, Output, Request, Unsupported
 
 
-class VllmEngine(Engine):
+class VllmEngine(OneMode):
     """One mode at a time: asking for another ends its process."""
 
     name = "vllm"
     version = vllm.__version__
 
     def __init__(self, models: Models) -> None:
-        self._models = models
-        self._mode: Mode | None = None
+        super().__init__(models)
         self._offline: Forked | None = None
-        self._counts: dict[str, dict[str, float]] = {}
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -47,32 +46,23 @@ class VllmEngine(Engine):
             self._mode = self._offline = None
             raise Ended(str(error)) from error
 
-    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
-        """See `Engine.metrics`."""
-        if self._mode == mode:
-            self._count()
-        return self._counts.get(mode.name)
-
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""
         return all_components()
 
-    def renew(self) -> bool:
-        """See `Engine.renew`: what was asked anything is a process that ends now."""
-        self.close()
-        return True
-
     def close(self) -> None:
         """See `Engine.close`."""
-        self._count()
+        self._remember_counts()
         if self._offline is not None:
             self._offline.close()
             self._mode = self._offline = None
 
-    def _count(self) -> None:
-        """Remember what vLLM has counted so far. An engine that refused to start has nothing to count."""
-        if self._mode is not None and self._offline is not None and self._offline.running:
-            try:
-                self._counts[self._mode.name] = self._offline.ask("counts")
-            except Unsupported:
-                return
+    def counted(self) -> Mapping[str, float] | None:
+        """See `OneMode.counted`. An engine that refused to start has nothing to count."""
+        if self._offline is None or not self._offline.running:
+            return None
+        try:
+            counts: dict[str, float] = self._offline.ask("counts")
+        except Unsupported:
+            return None
+        return counts

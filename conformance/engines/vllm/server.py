@@ -24,7 +24,8 @@ from conformance.engines.http_server import CONCURRENCY, completion_request, rea
 from conformance.engines.vllm.metrics import from_text
 from conformance.engines.vllm.modes import server_modes
 from conformance.engines.vllm.offline import KV_BYTES, speculative_config
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from conformance.engines.vllm.one_mode import OneMode
+from conformance.protocols import Mode, Models, Output, Request, Unsupported
 
 PATIENCE = 280.0
 """Seconds that a server may take to start."""
@@ -42,19 +43,17 @@ ARGUMENTS = {
 SWITCHES = ("--enforce-eager", "--no-enable-prefix-caching", "--skip-tokenizer-init")
 
 
-class VllmServer(Engine):
+class VllmServer(OneMode):
     """One server at a time: asking for another mode stops it and starts the other."""
 
     name = "vllm-server"
     version = vllm.__version__
 
     def __init__(self, models: Models) -> None:
-        self._models = models
-        self._mode: Mode | None = None
+        super().__init__(models)
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
         self._address = ""
-        self._counts: dict[str, dict[str, float]] = {}
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -68,23 +67,17 @@ class VllmServer(Engine):
         with ThreadPoolExecutor(CONCURRENCY) as pool:
             yield from pool.map(self._ask, requests)
 
-    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
-        """See `Engine.metrics`."""
-        if self._mode == mode:
-            self._count()
-        return self._counts.get(mode.name)
-
-    def renew(self) -> bool:
-        """See `Engine.renew`: the next request starts another server."""
-        self.close()
-        return True
-
     def close(self) -> None:
         """See `Engine.close`."""
         if self._process is not None:
             if self._process.poll() is None:
-                self._count()
+                self._remember_counts()
             self._stop()
+
+    def counted(self) -> Mapping[str, float]:
+        """See `OneMode.counted`."""
+        with urllib.request.urlopen(f"{self._address}/metrics", timeout=30) as page:
+            return from_text(page.read().decode())
 
     def _ask(self, request: Request) -> Output:
         assert self._client is not None
@@ -120,11 +113,6 @@ class VllmServer(Engine):
                 time.sleep(0.5)
         self._stop()
         raise RuntimeError(f"vLLM's server did not start within {PATIENCE:g} seconds")
-
-    def _count(self) -> None:
-        if self._mode is not None:
-            with urllib.request.urlopen(f"{self._address}/metrics", timeout=30) as page:
-                self._counts[self._mode.name] = from_text(page.read().decode())
 
     def _stop(self) -> None:
         assert self._process is not None

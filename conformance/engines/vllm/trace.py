@@ -13,6 +13,10 @@ from conformance.protocols import RecordedRound, Tokens
 Step = tuple[Tokens, Tokens]
 """What was drafted for one request in one step, and what the step sampled: the accepted drafts and one token more."""
 
+NOTHING = -1
+"""What vLLM schedules in a place for which nothing was drafted, so that all rows have as many: where a prompt is found whole in
+the prefix cache, and its first step is one of decoding."""
+
 
 class Steps:
     """The steps of all requests since they were last taken."""
@@ -27,13 +31,25 @@ class Steps:
         for request, row in output.req_id_to_index.items():
             sampled = output.sampled_token_ids[row] if output.sampled_token_ids else ()
             if len(sampled):  # not in the middle of a prompt
-                step = (tuple(map(int, drafted.get(request, ()))), tuple(map(int, sampled)))
+                step = (drafts_of(drafted.get(request, ())), tuple(map(int, sampled)))
                 self._found.setdefault(request.rpartition("-")[0], []).append(step)
         return self._update(scheduled, output)
 
     def take(self, request: str) -> list[Step]:
         """The steps of a request, by the name that its output has, which are then forgotten."""
         return self._found.pop(request, [])
+
+
+def drafts_of(scheduled: Iterable[int]) -> Tokens:
+    """The drafts among what was scheduled for one request: what fills up the row to its end is none.
+
+    >>> drafts_of([5, 6, -1, -1]), drafts_of([-1, 6])
+    ((5, 6), (-1, 6))
+    """
+    drafts = [int(token) for token in scheduled]
+    while drafts and drafts[-1] == NOTHING:
+        drafts.pop()
+    return tuple(drafts)
 
 
 def rounds_of(steps: Iterable[Step], tokens: Sequence[int], rule: str) -> tuple[RecordedRound, ...]:
