@@ -10,14 +10,17 @@ is the control. Both are named by the environment, which `specref audit URL --co
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from conformance.engines.http_client import Client
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Engine, Mode, Models, Output, Request, Tokens, Unsupported
 
 CONCURRENCY = 16
 """Requests in flight. What comes back is handed on in the order of submission."""
@@ -33,7 +36,9 @@ class ServerEngine(Engine):
 
     name = "server"
 
-    def __init__(self, server: Client, control: Client | None, model: str | None) -> None:
+    def __init__(self, server: Client, control: Client | None, model: str | None, ends: Tokens = ()) -> None:
+        """ends: the model's own, at which a server stops whatever a request names, unless it is told to ignore them."""
+        self._ends = ends
         self._clients = {"control": control, "server": server}
         self._model = model or server.first_model()
         self.version = server.version()
@@ -52,8 +57,11 @@ class ServerEngine(Engine):
             yield from pool.map(partial(self._ask, client), requests)
 
     def _ask(self, client: Client, request: Request) -> Output:
-        answer = client.post("completions", completion_request(request, self._model))
-        return read_completion(answer)
+        body = completion_request(request, self._model)
+        if not set(self._ends) <= set(request.settings.eos):
+            body["ignore_eos"] = True
+        answer = client.post("completions", body)
+        return with_its_end(read_completion(answer), answer, {*request.settings.eos, *self._ends})
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -121,10 +129,46 @@ def read_completion(answer: Any) -> Output:
     return Output(tokens, None, None if values is None else tuple(float(value) for value in values))
 
 
+def with_its_end(output: Output, answer: Any, ends: Set[int]) -> Output:
+    """The output with the id that ended it, which some servers leave out. ends: the ids that may have.
+
+    Without it, it would seem to have ended for no reason, and the target's ends never to come. Raises Unsupported where several
+    ids may have ended it and the server does not say which.
+
+    >>> stopped = {"choices": [{"finish_reason": "stop"}]}
+    >>> [with_its_end(Output(tokens), stopped, {2}).tokens for tokens in ((5, 6), (5, 2), ())]
+    [(5, 6, 2), (5, 2), (2,)]
+    >>> with_its_end(Output((5, 6)), {"choices": [{"finish_reason": "stop", "stop_reason": 3}]}, {2, 3}).tokens
+    (5, 6, 3)
+    """
+    choice = answer["choices"][0]
+    if choice.get("finish_reason") != "stop" or (output.tokens and output.tokens[-1] in ends):
+        return output
+    said = [choice.get(name) for name in ("stop_reason", "matched_stop") if type(choice.get(name)) is int]
+    possible = said[:1] or sorted(ends)
+    if len(possible) != 1:
+        raise Unsupported(
+            f"the server leaves out the id that ended an output, and does not say which of {possible} it was (stop_reason); "
+            "without it the output cannot be judged"
+        )
+    return replace(output, tokens=(*output.tokens, possible[0]))
+
+
+def own_ends(folder: Path) -> Tokens:
+    """The end-of-sequence ids that a model's folder names; none if it names none."""
+    for name in ("generation_config.json", "config.json"):
+        if (folder / name).exists():
+            found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+            if found is not None:
+                return tuple(found) if isinstance(found, list) else (found,)
+    return ()
+
+
 def make(models: Models) -> ServerEngine:
     """The server that the environment names."""
     address, control = os.environ.get("SPECREF_SERVER"), os.environ.get("SPECREF_CONTROL")
     if not address:
         raise ValueError("no server is named; give its address: specref audit http://127.0.0.1:8000/v1")
     key = os.environ.get("SPECREF_API_KEY")
-    return ServerEngine(Client(address, key), Client(control, key) if control else None, os.environ.get("SPECREF_MODEL"))
+    other = Client(control, key) if control else None
+    return ServerEngine(Client(address, key), other, os.environ.get("SPECREF_MODEL"), own_ends(models.target))

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from conformance.checks.stop import stop_findings
 from conformance.engines import http_client
 from conformance.engines.http_client import Client, ServerFailed
-from conformance.engines.http_server import ServerEngine, make, read_completion
+from conformance.engines.http_server import ServerEngine, make, own_ends, read_completion
+from conformance.findings import Verdict
 from conformance.protocols import Models, Request, Unsupported
 from specref.processors import SamplingSettings
 
@@ -165,6 +167,59 @@ def test_text_without_token_ids_is_refused_with_what_to_do() -> None:
         read_completion({"choices": [{"text": "hello"}]})
     with pytest.raises(ValueError, match="no completion"):
         read_completion({"error": "?"})
+
+
+def ending(tokens: list[int], **more: Any) -> Answer:
+    """A server that says of these tokens that they were stopped."""
+    return lambda number, body: (200, {"choices": [{"token_ids": tokens, "finish_reason": "stop", **more}]})
+
+
+@pytest.mark.parametrize(("eos", "ignored"), [((2,), False), ((2, 9), False), ((9,), True), ((), True)])
+def test_the_models_own_end_ends_an_output_only_where_the_request_names_it(eos: tuple[int, ...], ignored: bool) -> None:
+    with serving(echo) as (address, asked):
+        server = ServerEngine(Client(address, KEY), None, None, ends=(2,))
+        list(server.generate(server.modes(1)[0], [Request((1, 5), SamplingSettings(max_tokens=3, eos=eos), 0)]))
+    assert asked[0].get("ignore_eos", False) == ignored
+    assert asked[0].get("stop_token_ids", []) == list(eos)
+
+
+@pytest.mark.parametrize(
+    ("answer", "eos", "wanted"),
+    [
+        (ending([5, 6]), (2,), (5, 6, 2)),
+        (ending([5, 2]), (2,), (5, 2)),
+        (ending([5, 6], stop_reason=9), (2, 9), (5, 6, 9)),
+        (ending([5, 6], matched_stop=9), (2, 9), (5, 6, 9)),
+        (ending([5, 6], finish_reason="length"), (2,), (5, 6)),
+        (ending([5, 2]), (9,), (5, 2)),
+    ],
+    ids=["left out", "there", "which one is said", "in SGLang's words", "the limit", "not asked for"],
+)
+def test_an_end_that_the_server_leaves_out_is_put_back(answer: Answer, eos: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Else the output seems to have ended for no reason, and the target's ends never to come."""
+    asked = Request((1, 5), SamplingSettings(max_tokens=8, eos=eos), 0)
+    with serving(answer) as (address, _):
+        server = ServerEngine(Client(address, KEY), None, None, ends=(2,))
+        (output,) = server.generate(server.modes(1)[0], [asked])
+    assert output.tokens == wanted
+    ends_well = {one.requirement: one.verdict for one in stop_findings("m", [asked], [output], 1)}["STOP-5"]
+    assert (ends_well is Verdict.CONFORMS) == (wanted[-1] in eos)
+
+
+def test_an_end_that_could_be_one_of_several_is_not_guessed() -> None:
+    asked = Request((1,), SamplingSettings(max_tokens=8, eos=(2, 9)), 0)
+    with serving(ending([5, 6])) as (address, _):
+        server = engine(address)
+        with pytest.raises(Unsupported, match=r"which of \[2, 9\]"):
+            list(server.generate(server.modes(1)[0], [asked]))
+
+
+def test_the_ends_of_a_model_are_read_from_its_folder(tmp_path: Any) -> None:
+    assert own_ends(tmp_path) == ()
+    (tmp_path / "config.json").write_text('{"eos_token_id": 5}')
+    assert own_ends(tmp_path) == (5,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    assert own_ends(tmp_path) == (5, 6)
 
 
 @pytest.mark.parametrize(
