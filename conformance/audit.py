@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from functools import partial
 
 from conformance.asking import Asking
-from conformance.cases import Case, part, plan_cases
+from conformance.case_plan import plan_cases
+from conformance.cases import Case, part
 from conformance.component_audit import NONE, audit_components
 from conformance.crew import Crew
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
-from conformance.families import asked_modes, expected_of, family_findings
+from conformance.families import asked_modes, control_of, expected_of, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
 from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
@@ -115,11 +116,14 @@ class _Audit:
 
     def _run_here(self, modes: Sequence[Mode]) -> Sequence[Mode]:
         """The modes that the level runs; of the others it is said that they are not run."""
-        some = modes if self.settings.level.all_modes else asked_modes(modes, self.settings)
-        why = f"level {self.settings.level.name} runs the first mode of each rule and law of drafts"
+        level = self.settings.level
+        some = modes if level.all_modes else asked_modes(modes, self.settings)
+        if level.cases == "plain":
+            some = [mode for mode in some if not mode.brief]
         for mode in modes:
             if mode not in some:
-                self.gathered.put(Finding("LAW-1", mode.name, Verdict.NOT_RUN, why))
+                which = "no mode that only completes pairs" if mode.brief else "the first mode of each rule and law of drafts"
+                self.gathered.put(Finding("LAW-1", mode.name, Verdict.NOT_RUN, f"level {level.name} runs {which}"))
         return some
 
     def _judge(self, modes: Sequence[Mode], lanes: int) -> tuple[list[Finding], dict[str, Ledger]]:
@@ -151,7 +155,8 @@ class _Audit:
 
         def cause(state: SampledCase) -> Diagnosis:
             try:
-                return narrow(state, found, controls.get(state.case.name, ""), self.engines)
+                without = control_of(state.mode, self.gathered.modes) if state.mode.speculates else None
+                return narrow(state, found, controls.get(state.case.name, ""), self.engines, without)
             except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
                 return Diagnosis("unknown", f"the probes could not be finished ({problem})")
 
@@ -173,7 +178,9 @@ class _Audit:
         for case in self.gathered.plan.cases:
             jobs.append(self._case_job(case, ledgers[part(case.mode)]))
         for mode in modes:
-            jobs.append(Job(GREEDY, mode, partial(self._greedy, mode), self.gathered.prompts, [("GREEDY-1", mode.name)]))
+            if not mode.brief:
+                greedy = partial(self._greedy, mode)
+                jobs.append(Job(GREEDY, mode, greedy, self.gathered.prompts, [("GREEDY-1", mode.name)]))
             if mode.name not in self.gathered.asked:
                 continue
             reports, size = [(one, mode.name) for one in expected_of(mode)], WORK_OF_A_FAMILY * level.requests

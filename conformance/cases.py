@@ -1,7 +1,7 @@
 """What is judged under LAW: cases, each a mode with a sampling setting on a pair of models, with the tokens that it is given.
 
-Everything is settled before the first token: which cases there are, how many tokens each has, and its share of the verdict. A
-level decides how many: the plain setting of every mode; a share in which every two values of the factors meet; or all.
+Everything is settled before the first token: which cases there are (`conformance.case_plan`), how many tokens each has, and
+its share of the verdict.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.asked_law import forbids
 from conformance.levels import AuditSettings
-from conformance.pairwise import Row, covering
 from conformance.protocols import Mode, Tokens
 from conformance.scoring import laws_at
 from conformance.subject import Subject
@@ -64,6 +62,11 @@ class Case:
         beside = [self.setting.name] * (self.setting.name != PLAIN) + [self.pair_name] * (self.pair > 0)
         return f"{self.mode.name} [{', '.join(beside)}]" if beside else self.mode.name
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what its mode's own report is about: the plain setting on the first pair of models."""
+        return self.setting.name == PLAIN and not self.pair
+
     def asks(self, settings: AuditSettings, subject: Subject) -> SamplingSettings:
         """What a request of this case asks for."""
         plain = {"temperature": settings.temperature, "max_tokens": settings.max_tokens, "eos": subject.eos}
@@ -111,67 +114,11 @@ def common_tokens(subject: Subject) -> list[int]:
     return [int(token) for token in order if token not in subject.eos][:10]
 
 
-@dataclass(frozen=True)
-class CasePlan:
-    """The cases of an audit, and which pairs of values meet in them, in words, by the two factors' names."""
-
-    cases: tuple[Case, ...]
-    pairs: Mapping[str, tuple[str, ...]]
-
-
-def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject, others: Sequence[str] = ()) -> CasePlan:
-    """Every case of the level. others: names of further pairs of models, which share the modes and settings pairwise."""
-    level = settings.level
-    if settings.temperature == 0:
-        return CasePlan((), {})
-    some = [Setting(PLAIN)] if level.cases == "plain" else table(settings, subject)
-    chosen: dict[tuple[int, int, int], None] = {(m, 0, 0): None for m in range(len(modes))}
-    if level.cases == "all":
-        chosen |= {(m, s, 0): None for m in range(len(modes)) for s in range(len(some))}
-    possible = [
-        (m, s, pair)
-        for pair in range(1 + len(others))
-        for m, mode in enumerate(modes)
-        for s, setting in enumerate(some)
-        if not (_mixture_is_unknown(mode, setting, settings))
-    ]
-    names = ["first pair", *others]
-    rows = {key: _row(modes[key[0]], some[key[1]], names[key[2]], coarse=level.cases != "all") for key in possible}
-    if level.cases != "plain" or others:
-        taken = covering(list(rows.values()), [rows[key] for key in chosen if key in rows])
-        keys = list(rows)
-        chosen |= {keys[number]: None for number in taken}
-    listed = [key for key in sorted(chosen, key=lambda key: (key[2], key[0], key[1])) if key in rows]
-    cases = [Case(modes[m], some[s], pair, names[pair]) for m, s, pair in listed]
-    return CasePlan(tuple(_weighed(cases, settings)), _meeting([rows[key] for key in listed]))
-
-
-def _mixture_is_unknown(mode: Mode, setting: Setting, settings: AuditSettings) -> bool:
-    """What a declared mixture of two laws comes to once both are truncated is not said by its declaration."""
-    return mode.ensemble < 1 and forbids(SamplingSettings(max_tokens=8, **{**setting.fields, "eos": (0,)}))
-
-
-def _row(mode: Mode, setting: Setting, pair: str, *, coarse: bool) -> Row:
-    """The factors of a case. coarse: modes count as equal that declare one rule and one law of drafts."""
-    how = f"{mode.rule} rule, {mode.draft_law or 'no'} draft" if coarse else mode.name
-    return {"mode": how, "setting": setting.name, "models": pair} | {n: str(value) for n, value in mode.options.items()}
-
-
-def _meeting(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
-    for row in rows:
-        factors = list(row)
-        for i, one in enumerate(factors):
-            for other in factors[i + 1 :]:
-                found.setdefault(f"{one} x {other}", {})[f"{row[one]} + {row[other]}"] = None
-    return {factors: tuple(pairs) for factors, pairs in found.items()}
-
-
-def _weighed(cases: Sequence[Case], settings: AuditSettings) -> list[Case]:
+def weighed(cases: Sequence[Case], settings: AuditSettings) -> list[Case]:
     """Tokens and weights. Plain cases have the level's tokens and half of their mode's weight, the others share the rest; where
     all together exceed the level's budget, each has its share of it. The control's weights sum to 1, and so do the others'."""
     level = settings.level
-    wanted = [level.tokens * (1 if case.setting.name == PLAIN and not case.pair else OTHERS) for case in cases]
+    wanted = [level.tokens * (1 if case.is_plain and not case.mode.brief else OTHERS) for case in cases]
     scale = min(1.0, level.budget / max(sum(wanted), 1)) if level.budget else 1.0
     weights = _weights(cases)
     least = min(LEAST, level.tokens)
@@ -198,7 +145,7 @@ def _weights(cases: Sequence[Case]) -> list[float]:
     for case in cases:
         ledger = [other for other in cases if part(other.mode) == part(case.mode)]
         mine = [other for other in ledger if other.mode.name == case.mode.name]
-        plain = [other for other in mine if other.setting.name == PLAIN and not other.pair]
+        plain = [other for other in mine if other.is_plain]
         modes = len({other.mode.name for other in ledger})
         if len(plain) in (0, len(mine)):
             found.append(1 / modes / len(mine))

@@ -91,7 +91,7 @@ def audit(
             os.environ[variable] = value
     called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, (), evidence, where))
+    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, evidence, where))
 
 
 @app.command()

@@ -272,20 +272,19 @@ def _all(requirements: Sequence[str], mode: Mode, verdict: Verdict, why: str) ->
 
 
 def asked_modes(modes: Sequence[Mode], settings: AuditSettings) -> list[Mode]:
-    """The modes that the family checks ask: at the lowest level the first of each rule and law of drafts, else all.
+    """The modes that the family checks ask, none of them brief: at the lowest level the first of each rule and law of drafts.
 
     >>> from conformance.levels import LEVELS
     >>> modes = [Mode("off"), Mode("chain", {"k": 2}, "ratio"), Mode("longer chain", {"k": 8}, "ratio")]
     >>> [mode.name for mode in asked_modes(modes, AuditSettings(LEVELS["smoke"]))]
     ['off', 'chain']
     """
-    if settings.level.cases != "plain":
-        return list(modes)
+    some = [mode for mode in modes if not mode.brief]
     first: dict[tuple[bool, str, str, bool], Mode] = {}
-    for mode in modes:
+    for mode in some:
         if not mode.lossy:
             first.setdefault((mode.speculates, mode.rule, mode.draft_law, bool(mode.speculation.get("hostile"))), mode)
-    return list(first.values())
+    return some if settings.level.cases != "plain" else list(first.values())
 
 
 def control_of(mode: Mode, modes: Sequence[Mode]) -> Mode | None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from conformance.cases import CasePlan
+from conformance.case_plan import CasePlan
 from conformance.checks.accept import acceptance_finding
 from conformance.checks.draft import hostile_finding
 from conformance.checks.greedy import drafter_swap_finding
 from conformance.checks.places import not_exposed, not_promised
+from conformance.coverage import covered
 from conformance.families import STATISTICAL, control_of
 from conformance.findings import Finding, Verdict
 from conformance.greedy_audit import Continued, has_margin, paired_of
@@ -41,7 +42,7 @@ class Gathered:
     subject: Subject
     settings: AuditSettings
     modes: Sequence[Mode] = ()
-    plan: CasePlan = field(default_factory=lambda: CasePlan((), {}))
+    plan: CasePlan = field(default_factory=lambda: CasePlan(()))
     asked: Sequence[str] = ()
     states: list[SampledCase] = field(default_factory=list)
     findings: Findings = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Gathered:
     @property
     def prompts(self) -> int:
         """Prompts that each mode continues greedily."""
-        return self.settings.level.prompts_of(len(self.modes))
+        return self.settings.level.prompts_of(sum(not mode.brief for mode in self.modes))
 
     @property
     def alpha_of_mode(self) -> float:
@@ -195,7 +196,7 @@ class Gathered:
             if beyond:
                 said = f"outputs that went on after their end (EOS or the limit): {beyond}"
                 notes.append(f"{mode.name}: {said}. What follows the end was not judged.")
-        left = [mode.name for mode in self.modes if mode.name not in self.asked]
+        left = [mode.name for mode in self.modes if mode.name not in self.asked and not mode.brief]
         if self.settings.level.requests and left:
             notes.append(f"At this level the families beside LAW, GREEDY and STOP were not asked of: {', '.join(left)}.")
         return notes
@@ -205,7 +206,7 @@ class Gathered:
         level = self.settings.level
         return {
             "tokens of each case": {case.name: case.tokens for case in self.plan.cases},
-            "pairs of values that meet in a case": {factors: list(pairs) for factors, pairs in self.plan.pairs.items()},
+            **covered(self.plan, self.findings.values()),
             "prompts per greedy mode": self.prompts,
             "requests per group of the other families": level.requests,
             "modes that these are asked of": list(self.asked),

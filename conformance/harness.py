@@ -34,6 +34,7 @@ MODE_TYPES = {
     "speculation": dict,
     "exposes_rounds": bool,
     "exact_draft": bool,
+    "brief": bool,
     "options": dict,
     "ensemble": float,
     "order": tuple,

@@ -56,12 +56,13 @@ def turns(jobs: Sequence[Job]) -> list[list[Job]]:
 
 @dataclass
 class Failures:
-    """How an engine failed. not_here: by mode, what this machine lacks for it."""
+    """How an engine failed. by_kind: in a mode, for jobs of a kind on a pair of models. not_here: by mode and pair, what this
+    machine lacks for it."""
 
-    by_kind: dict[tuple[str, str], list[EngineFailed]] = field(default_factory=lambda: defaultdict(list))
+    by_kind: dict[tuple[str, str, int], list[EngineFailed]] = field(default_factory=lambda: defaultdict(list))
     in_a_row: list[EngineFailed] = field(default_factory=list)
     hangs: list[EngineFailed] = field(default_factory=list)
-    not_here: dict[str, str] = field(default_factory=dict)
+    not_here: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def went_well(self) -> None:
         """A job was done."""
@@ -70,9 +71,9 @@ class Failures:
     def note(self, job: Job, failed: EngineFailed) -> None:
         """A job ended in a failure, or was refused."""
         if failed.kind == "not run":
-            self.not_here[job.mode.name] = str(failed)
+            self.not_here[job.mode.name, job.pair] = str(failed)
         elif failed.kind != "unsupported":
-            self.by_kind[job.mode.name, job.kind].append(failed)
+            self.by_kind[job.mode.name, job.kind, job.pair].append(failed)
             self.in_a_row.append(failed)
             if failed.kind == "hang":
                 self.hangs.append(failed)
@@ -81,10 +82,11 @@ class Failures:
         """Why a job is not begun."""
         if job.kind == COMPONENTS:
             return None
-        if job.mode.name in self.not_here:
-            return f"not run: {self.not_here[job.mode.name]}"
+        if (job.mode.name, job.pair) in self.not_here:
+            return f"not run: {self.not_here[job.mode.name, job.pair]}"
         kinds = dict.fromkeys((job.kind, "itself"))
-        of_mode = [some for kind in kinds if len(some := self.by_kind[job.mode.name, kind]) >= MOST_OF_A_KIND]
+        of_mode = [self.by_kind[job.mode.name, kind, job.pair] for kind in kinds]
+        of_mode = [some for some in of_mode if len(some) >= MOST_OF_A_KIND]
         whole = [self.in_a_row] * (len(self.in_a_row) >= MOST_IN_A_ROW) + [self.hangs] * (len(self.hangs) >= MOST_HANGS)
         for some in (*of_mode, *whole):
             return f"not judged, because the engine had failed before ({some[-1].kind}: {some[-1]})"

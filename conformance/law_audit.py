@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.asked_law import forbids
-from conformance.cases import PLAIN, Case, part
+from conformance.cases import Case, part
 from conformance.checks.law import detectable, law_findings
 from conformance.contributions import contributions
 from conformance.findings import Finding, Statistic, Verdict
@@ -177,8 +177,3 @@ def _as_declared(finding: Finding, state: SampledCase) -> Finding:
 
 def _distance(state: SampledCase) -> float:
     return float(np.abs(state.observed - state.expected).sum() / 2 / max(state.tokens, 1))
-
-
-def plain(cases: Sequence[Case]) -> list[Case]:
-    """The plain cases of the first pair of models: what a mode's own report is about."""
-    return [case for case in cases if case.setting.name == PLAIN and not case.pair]

@@ -50,6 +50,9 @@ class Mode:
     model's law under the request's own settings and nothing else, so that acceptance and residual can be judged by it; False
     where the draft is truncated, quantised, or sees fewer settings, all of which is lawful. exposes_rounds: outputs come with
     their rounds.
+    drafter: the name of the component that drafts in it while it samples, where that is audited alone, or "".
+    brief: the mode only completes the pairs of a speculation with an option: it is judged under LAW, in the cases that show
+    them, and asked nothing else.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
     mode declares, `w p + (1 - w) q`; 1 for any other. order: in which order its processors apply.
     promises: what the engine's documentation promises, as {"SEED-1": link}; see `conformance.requirements` for the names.
@@ -68,6 +71,8 @@ class Mode:
     promises: dict[str, str] = field(default_factory=dict)
     logprobs: str = ""
     exact_draft: bool = False
+    brief: bool = False
+    drafter: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from conformance.coverage import MET, MISSED
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict, from_json, worst
 from conformance.reporting.markdown import code, prose
 from conformance.reporting.text import about
@@ -19,8 +20,6 @@ from conformance.systems import README, between
 
 REPORTS = README.parent / "reports"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
-PAIRS = "pairs of values that meet in a case"
-"""Where a report's plan lists them."""
 
 
 def reports_in(folder: Path = REPORTS) -> list[tuple[Path, EngineReport]]:
@@ -106,10 +105,11 @@ def _page(report: EngineReport) -> Iterator[str]:
         for one in mine:
             verdict = f"{SYMBOLS[one.verdict]} {one.verdict}"
             yield _cells((code(mode_name(one.mode)), verdict, prose(amount(one)), _said(one)))
-    met = report.plan.get(PAIRS, {})
-    if met:
-        yield "\n## Pairs of values that met in a case\n"
-        yield from (f"* {prose(factors)}: {'; '.join(prose(pair) for pair in pairs)}" for factors, pairs in met.items())
+    for heading, where in (("Pairs of values that met in a case", MET), ("Pairs of values that no judged case shows", MISSED)):
+        listed = report.plan.get(where, {})
+        if listed:
+            yield f"\n## {heading}\n"
+            yield from (f"* {prose(what)}: {'; '.join(prose(pair) for pair in pairs)}" for what, pairs in listed.items())
 
 
 def _said(finding: Finding) -> str:

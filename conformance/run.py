@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.audit import Pair, Watcher, audit_engine
+from conformance.case_plan import FIRST_PAIR
 from conformance.checks.law import can_catch, numerics_show
 from conformance.engines import REGISTRY, Registered
 from conformance.engines.named import engine_named
@@ -32,18 +33,17 @@ from conformance.reporting.terminal import print_table
 from conformance.reproduction import audit_command, with_command
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
+from conformance.worker import load_factory
 from conformance.workers import Cluster, Workers
 from specref.models import BadModel
 
 PATIENCE = 300.0
 """Seconds to wait for an engine's next answer before it counts as hung."""
 HERE = Workers()
-FIRST_PAIR = "first pair"
-"""What evidence calls the models that the command names."""
 CASES = {
     "plain": "none at this level",
     "share": "as many as it takes for every two values of rule, setting, option and models to meet",
-    "all": "every one in every mode",
+    "all": "every one in every mode, on one architecture after the other where an engine is audited on several",
 }
 
 
@@ -55,20 +55,16 @@ def run_audits(
     expected: Path | None,
     folder: Path,
     console: Console,
-    more: Sequence[tuple[Path, Path]] = (),
     evidence: Path | None = None,
     workers: Workers = HERE,
 ) -> int:
-    """Audit the named engines (none named: all of the registry) and return the exit code. more: further pairs of target and
-    draft, with which modes and settings are judged pairwise. evidence: where the samples of each engine are kept, and where an
-    audit that was interrupted goes on. Raises UsageProblem."""
+    """Audit the named engines (none named: all of the registry) and return the exit code. evidence: where the samples of each
+    engine are kept, and where an audit that was interrupted goes on. Raises UsageProblem."""
     known = read_expected(expected) if expected else []
     given = list(dict.fromkeys(names)) or [entry.name for entry in REGISTRY]
     chosen = [engine_named(name) for name in given]
-    pairs = [
-        (models, read_subject(models)) for models in (models_named(target, draft), *(models_named(*pair) for pair in more))
-    ]
-    subject = pairs[0][1]
+    models = models_named(target, draft)
+    subject = read_subject(models)
     try:  # before an hour's work, not after it
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -82,6 +78,8 @@ def run_audits(
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
             if entry.importable:
+                further = settings.level.cases == "all" and target is None and draft is None
+                pairs = {FIRST_PAIR: (models, subject), **(further_pairs(entry, folder / "models") if further else {})}
                 report = _audit(entry, pairs, settings, folder, watcher, evidence, workers.number, cluster)
                 reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
@@ -104,9 +102,15 @@ def models_named(target: Path | None, draft: Path | None) -> Models:
     return models
 
 
+def further_pairs(entry: Registered, folder: Path) -> dict[str, tuple[Models, Subject]]:
+    """The pairs of models of other architectures that an engine is audited with, by their names; they are put into `folder`."""
+    made = load_factory(entry.pairs)(folder) if entry.pairs else []
+    return {name: (models, read_subject(models)) for name, models in made}
+
+
 def _audit(
     entry: Registered,
-    pairs: Sequence[tuple[Models, Subject]],
+    pairs: Mapping[str, tuple[Models, Subject]],
     settings: AuditSettings,
     folder: Path,
     watcher: Watcher,
@@ -128,11 +132,11 @@ def _audit(
 
         return start
 
-    (models, subject), *rest = pairs
-    others = [Pair(f"{of.target_name} and {of.draft_name}", starting(some), of) for some, of in rest]
+    models, subject = pairs[FIRST_PAIR]
+    others = [Pair(name, starting(some), of) for name, (some, of) in pairs.items() if name != FIRST_PAIR]
     level = settings.level.scaled(entry.share)
     settings = replace(settings, level=replace(level, all_modes=level.cases != "plain" or not entry.dear_modes))
-    subjects = {FIRST_PAIR: subject, **{pair.name: pair.subject for pair in others}}
+    subjects = {name: of for name, (_, of) in pairs.items()}
     keeping: AbstractContextManager[Kept | None] = nullcontext()
     if evidence is not None:
         keeping = Kept(evidence / entry.name, entry.name, settings, subjects, self_draft=True, environment=environment())

@@ -43,6 +43,11 @@ class Subject:
     dtype: str = "float32"
     read_grammar: Callable[[str], Grammar] | None = None
 
+    @property
+    def architecture(self) -> str:
+        """What the target's configuration calls its architecture, or "" for a table."""
+        return str(self.target.model.config.model_type) if isinstance(self.target, TransformersScorer) else ""
+
     @cached_property
     def tolerance(self) -> Tolerance:
         """How far apart lawful ways of computing the same rows lie, measured once, without speculation: in batches of 32, one

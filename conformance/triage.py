@@ -17,10 +17,11 @@ import numpy as np
 from conformance.asking import Asking
 from conformance.cases import PLAIN
 from conformance.components import Floats, Ints
+from conformance.expected import COMPONENT
 from conformance.findings import Finding, Verdict
 from conformance.harness import Runner
 from conformance.problems import EngineFailed
-from conformance.protocols import Request, Tokens
+from conformance.protocols import Mode, Request, Tokens
 from conformance.sampled_case import SampledCase
 from conformance.sampling import judged_part
 from conformance.statistics import Ledger, ModePlan, Plan, TokenBlock
@@ -36,11 +37,13 @@ HEATS = (0.5, 1.0, 1.6)
 FOLLOWS = 1.6
 """Fitted temperatures that differ by less than this factor, over `HEATS`, do not follow what was asked (a factor of 3.2)."""
 COMPANY = 8
+OTHER_LAW = "drafts are not drawn from the law that verification is handed"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """family: "control", "settings", "rows", "state", "seed", "context", "draft", "rule" or "unknown". sentence: for people."""
+    """family: "control", "settings", "models", "rows", "state", "seed", "context", "draft", "rule" or "unknown". sentence: for
+    people."""
 
     family: str
     sentence: str
@@ -104,8 +107,11 @@ class Sample:
         return share, replace(self, p=(1 - share) * self.p + share * self.q).log10_e
 
 
-def narrow(state: SampledCase, found: Mapping[tuple[str, str], Finding], control: str, engines: Engines) -> Diagnosis:
-    """The cause of the violation of one case. found: all findings. control: the name of the same case without speculation."""
+def narrow(
+    state: SampledCase, found: Mapping[tuple[str, str], Finding], control: str, engines: Engines, without: Mode | None = None
+) -> Diagnosis:
+    """The cause of the violation of one case. found: all findings. control: the name of the same case without speculation.
+    without: the mode that does not speculate, to be tried where there is no such case."""
     case, mode = state.case, state.mode
 
     def violates(requirement: str, name: str) -> bool:
@@ -116,19 +122,57 @@ def narrow(state: SampledCase, found: Mapping[tuple[str, str], Finding], control
         return Diagnosis("control", f"the same is seen without speculation (mode '{control}')")
     if not violates("LAW-1", case.name):
         return Diagnosis("seed", "tokens follow the law one by one but not jointly: random numbers are shared or used again")
-    if case.setting.name != PLAIN and ("LAW-1", mode.name) in found and not violates("LAW-1", mode.name):
-        return Diagnosis("settings", f"the plain setting conforms, so {_fields(state)} does not reach verification as asked")
+    of_drafts = _drafter_violates(mode, found)
+    if of_drafts and not any("LAW" in one for one in _guilty_parts(mode, found)):
+        return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", of_drafts)
+    plain_conforms = ("LAW-1", mode.name) in found and not violates("LAW-1", mode.name)
+    if case.pair and plain_conforms:
+        return _with_these_models(state, engines, without)
+    if case.setting.name != PLAIN and plain_conforms:
+        return Diagnosis("settings", _not_as_asked(state))
     return _probed(state, found, engines)
 
 
-def _fields(state: SampledCase) -> str:
-    return " with ".join(state.case.setting.fields)
+def _not_as_asked(state: SampledCase) -> str:
+    return f"the plain setting conforms, so {' with '.join(state.case.setting.fields)} does not reach verification as asked"
 
 
-def _guilty_parts(found: Mapping[tuple[str, str], Finding]) -> tuple[str, ...]:
-    """Components that violate LAW or DRAFT by themselves."""
-    some = [one for one in found.values() if one.mode.startswith("component: ") and one.verdict is Verdict.VIOLATES]
-    return tuple(f"{one.mode} violates {one.requirement}" for one in some if one.requirement[:4] in ("LAW-", "DRAF"))
+def _guilty_parts(mode: Mode, found: Mapping[tuple[str, str], Finding]) -> tuple[str, ...]:
+    """Components that violate LAW or DRAFT by themselves; of drafters only the mode's own, where it names it."""
+    some = [one for one in found.values() if one.mode.startswith(COMPONENT) and one.verdict is Verdict.VIOLATES]
+    laws = [one for one in some if one.requirement.startswith("LAW-")]
+    drafts = [one for one in some if one.requirement.startswith("DRAFT-")]
+    mine = [one for one in drafts if not mode.drafter or one.mode == COMPONENT + mode.drafter]
+    return tuple(f"{one.mode} violates {one.requirement}" for one in (*laws, *mine))
+
+
+def _drafter_violates(mode: Mode, found: Mapping[tuple[str, str], Finding]) -> tuple[str, ...]:
+    """What DRAFT-1 found of the component that drafts in this mode."""
+    one = found.get(("DRAFT-1", COMPONENT + mode.drafter))
+    return (f"{one.mode} violates DRAFT-1: {one.summary}",) if one is not None and one.verdict is Verdict.VIOLATES else ()
+
+
+def _with_these_models(state: SampledCase, engines: Engines, without: Mode | None) -> Diagnosis:
+    """The cause on another pair of models than the first, where the plain setting conforms: these models, or the setting."""
+    case = state.case
+    asked = case.asks(state.settings, state.subject)
+    plain = SamplingSettings(max_tokens=asked.max_tokens, eos=asked.eos, temperature=state.settings.temperature)
+    number = min(MOST, max(LEAST, 2 * state.tokens))
+    with engines.fresh(case.pair) as runner:
+        if without is not None:
+            off = sample(Asking(runner, without, state.subject, state.settings), asked, number, company=COMPANY).log10_e
+            if off >= ALARM:
+                why = f"the same is seen without speculation (mode '{without.name}') with the models {case.pair_name}"
+                return Diagnosis("control", why, (f"without speculation: log10 evidence {off:.1f}",))
+        asking = Asking(runner, state.mode, state.subject, state.settings)
+        whole = sample(asking, plain, number, company=COMPANY).log10_e
+    said = (f"the plain setting with the models {case.pair_name}: log10 evidence {whole:.1f}",)
+    if whole >= ALARM:
+        why = f"with the models {case.pair_name} the plain setting violates too, with the first pair it does not"
+        return Diagnosis("models", why, said)
+    if case.setting.name != PLAIN:
+        return Diagnosis("settings", _not_as_asked(state), said)
+    return Diagnosis("unknown", "it was not seen again", said)
 
 
 def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engines: Engines) -> Diagnosis:
@@ -157,20 +201,20 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
         said += (f"used process, batches of {COMPANY}: log10 evidence {used.log10_e:.1f}",)
         if used.log10_e < ALARM and state.tokens > MOST:
             why = f"it took {state.tokens} tokens to show, more than the probes sample"
-            return Diagnosis("unknown", why, said + _guilty_parts(found))
+            return Diagnosis("unknown", why, said + _guilty_parts(state.mode, found))
         return Diagnosis("state", "a fresh process conforms: what earlier requests left behind changes later ones", said)
     said += (f"temperatures {HEATS} asked for, {tuple(round(heat, 2) for heat in heats)} fitted",)
     greedy = found.get(("GREEDY-1", state.mode.name))
     wrong_at_zero = greedy is not None and greedy.verdict is Verdict.VIOLATES
     leak, against = together.leak
-    guilty = _guilty_parts(found)
+    guilty = _guilty_parts(state.mode, found)
     if not wrong_at_zero and (max(heats) < FOLLOWS * min(heats) or kept_out != 0):
         cut = "the engine fails" if kept_out is None else f"{kept_out:.0%} of the tokens are outside the two best"
         said += (f"under top-k 2 {cut}",)
         return Diagnosis("settings", "sampling settings do not reach verification; at temperature 0 it conforms", said)
     said += (f"the tokens fit {1 - leak:.2f} p + {leak:.2f} q best (log10 evidence against that: {against:.1f})",)
     if any("DRAFT" in one for one in guilty) and not any("LAW" in one for one in guilty):
-        return Diagnosis("draft", "drafts are not drawn from the law that verification is handed", said + guilty)
+        return Diagnosis("draft", OTHER_LAW, said + guilty)
     if guilty or (leak >= 0.05 and against < CALM):
         return Diagnosis(
             "rule", f"verification lets the draft's law through, whatever the settings{_where(state)}", said + guilty

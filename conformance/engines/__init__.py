@@ -21,7 +21,8 @@ class Registered:
     """An engine that can be audited. package: what must be importable. install: how to get it. about: one line.
 
     share: of a level's samples that it is audited with; below 1 where samples are dear. dear_modes: every mode starts an engine
-    of its own, so that the lowest level runs only the first mode of each rule and law of drafts.
+    of its own, so that the lowest level runs only the first mode of each rule and law of drafts. pairs: gives further pairs of
+    models, of other architectures than ours, in a folder that it may write to: see `conformance.engines.transformers.pairs`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Registered:
     about: str
     share: float = 1.0
     dear_modes: bool = False
+    pairs: str = ""
 
     @property
     def python(self) -> str:
@@ -72,6 +74,7 @@ REGISTRY = (
         "transformers",
         "pip install transformers",
         "Hugging Face transformers: every kind of assisted generation, its caches, candidate generators and tree masks",
+        pairs="conformance.engines.transformers.pairs:make",
     ),
     Registered(
         "vllm",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.checks.law import can_catch
-from conformance.evidence.plan import FILE
+from conformance.engines import BY_NAME
+from conformance.evidence.plan import FILE, pairs_of, read_plan
 from conformance.expected import mark_expected, read_expected
 from conformance.findings import EngineReport, exit_code
 from conformance.levels import AuditSettings, Level
@@ -21,7 +23,7 @@ from conformance.reporting import write
 from conformance.reporting.terminal import print_table
 from conformance.reproduction import models as named
 from conformance.reproduction import with_command
-from conformance.run import models_named
+from conformance.run import further_pairs, models_named
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.survey import Survey, survey
 from conformance.scoring import TransformersScorer
@@ -72,7 +74,12 @@ def _evidence(folder: Path, models: Models) -> EngineReport:
         inside = sorted(path.parent.name for path in folder.glob(f"*/{FILE}"))
         say = f"it has some of {', '.join(inside)}: name one of these" if inside else f"give the folder that holds {FILE}"
         raise UsageProblem(f"{folder.name!r} is neither a file of samples nor the evidence of one engine; {say}")
-    return judge_evidence(folder, [read_subject(models)])
+    plan, _ = read_plan(folder)
+    subjects = [read_subject(models)]
+    with tempfile.TemporaryDirectory() as made:
+        if len(pairs_of(plan)) > 1 and plan["audited as"] in BY_NAME:
+            subjects += [of for _, of in further_pairs(BY_NAME[plan["audited as"]], Path(made)).values()]
+        return judge_evidence(folder, subjects)
 
 
 def _context(target: Scorer) -> int | None:

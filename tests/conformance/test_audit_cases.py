@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 from conformance.asked_law import asked_laws, split
 from conformance.audit import Pair, audit_engine
-from conformance.cases import Case, Setting, part, plan_cases, table
+from conformance.case_plan import plan_cases
+from conformance.cases import Case, Setting, part, table
 from conformance.controls import VOCABULARY, instance
+from conformance.coverage import MET, MISSED, NO_CASE
 from conformance.engines.own import ReferenceEngine
+from conformance.engines.transformers.modes import CACHES, all_modes
+from conformance.engines.transformers.pairs import NAMES
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import InProcess, Runner
 from conformance.law_audit import POOLED
-from conformance.levels import Level
+from conformance.levels import LEVELS, Level
 from conformance.pairwise import meetings
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Request, Unsupported
 from conformance.statistics import WrongUse
 from conformance.statistics.tolerance import Tolerance
@@ -58,10 +64,61 @@ def test_every_two_values_meet_and_weights_sum_to_one(what: str) -> None:
     for which in ("control", "speculation"):
         assert sum(case.weight for case in plan.cases if part(case.mode) == which) == pytest.approx(1)
     assert len({case.name for case in plan.cases}) == len(plan.cases)
-    if what != "plain":
-        assert len(plan.pairs["setting x cache"]) == len(table(settings(ALL), subject()))
-        settings_seen = {pair.split(" + ")[0] for pair in plan.pairs["setting x models"] if pair.endswith("llama")}
-        assert len(settings_seen) == len(table(settings(ALL), subject()))
+    met = set().union(*map(meetings, plan.rows.values()))
+    some = [one.name for one in table(settings(ALL), subject())] if what != "plain" else ["plain"]
+    for architecture in ("first pair", "llama"):
+        assert met >= {(("architecture", architecture), ("setting", name)) for name in some}
+        assert met >= {(("architecture", architecture), ("cache", cache)) for cache in ("default", "static")}
+
+
+MATRIX = ("mode", "cache", "setting", "architecture")
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_every_two_values_of_mode_cache_setting_and_architecture_meet_in_the_audit_of_transformers(k: int) -> None:
+    architectures = ["first pair", *NAMES]
+    plan = plan_cases(all_modes(k, 4), settings(LEVELS["standard"]), subject(), others=NAMES)
+    values = {factor: {row[factor] for row in plan.rows.values()} for factor in MATRIX}
+    assert values["architecture"] == set(architectures)
+    assert values["cache"] == {"default", *CACHES}
+    assert values["mode"] >= {"off", "early exit", "other tokenizer", "ensemble"}
+    every = {
+        tuple(sorted(((one, a), (other, b))))
+        for one, other in combinations(MATRIX, 2)
+        for a, b in product(values[one], values[other])
+    }
+    assert every <= set().union(*map(meetings, plan.rows.values()))
+    taken = [row for row in plan.rows.values() if row["setting"] != "presence and frequency penalties"]  # which it refuses
+    left = {(row["mode"], row["architecture"]) for row in taken}
+    assert left == set(product(values["mode"], architectures))
+    assert len(plan.cases) < 1.2 * 23 * len(values["setting"]), "architectures take turns, and add few cases"
+
+
+class InCompany(TwoModes):
+    """Beside its two modes, speculation with another cache, which is judged only where that shows."""
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        off, ratio = super().modes(k)
+        brief = replace(ratio, name="draft model, ratio, static", options={"cache": "static"}, brief=True)
+        return (off, ratio, brief, replace(brief, name="refused", options={"cache": "odd"}))
+
+    def generate(self, mode: Mode, requests: Sequence[Request]):  # type: ignore[no-untyped-def]
+        if mode.name == "refused":
+            raise EngineFailed("unsupported", "no such cache")
+        return super().generate(mode, requests)
+
+
+def test_a_brief_mode_is_judged_under_law_alone_and_pairs_that_no_case_shows_are_named() -> None:
+    report = audited(InCompany(*instance()), replace(ALL, requests=1))
+    brief = [one for one in report.findings if one.mode.startswith("draft model, ratio, static")]
+    assert {one.requirement.partition("-")[0] for one in brief} == {"LAW", "STOP"}, "what LAW's answers show is judged"
+    assert {one.verdict for one in brief} == {Verdict.CONFORMS}
+    assert report.plan[MET]["mode x cache"] == ["off: default", "draft model, ratio: default, static"]
+    assert report.plan[MISSED]["unsupported: no such cache"][0] == "draft model, ratio: odd"
+    assert "off: static, odd" in report.plan[MISSED][NO_CASE]
+    plain = audited(InCompany(*instance()), replace(ALL, cases="plain"))
+    (left,) = [one for one in plain.findings if one.mode.startswith("draft model, ratio, static")]
+    assert left.verdict is Verdict.NOT_RUN
 
 
 def test_the_budget_is_shared() -> None:
@@ -98,7 +155,7 @@ class SettingLost(TwoModes):
 )
 def test_a_setting_that_does_not_arrive_violates_its_case(field: str, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     two = [one for one in table(settings(ALL), subject()) if one.name in ("plain", setting)]
-    monkeypatch.setattr("conformance.cases.table", lambda settings, subject: two)
+    monkeypatch.setattr("conformance.case_plan.table", lambda settings, subject: two)
     engine = SettingLost(*instance())
     engine.lost = field
     report = audited(engine, Level("one", 2_000, 3, "", "all"))
@@ -134,8 +191,6 @@ class Judging(InProcess):
     """Turns refusals into what a process of its own would make of them."""
 
     def generate(self, mode: Mode, requests: Sequence[Request]):  # type: ignore[no-untyped-def]
-        from conformance.problems import EngineFailed
-
         try:
             yield from super().generate(mode, requests)
         except Unsupported as refusal:

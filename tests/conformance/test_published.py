@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from conformance.coverage import MET, MISSED
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
-from conformance.published import PAIRS, current, matrix, reports_in, table, verdicts
+from conformance.published import current, matrix, reports_in, table, verdicts
 
 LEAK = Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks", expected="known upstream")
 FINE = Finding("LAW-1", "off", Verdict.CONFORMS, "no leak", n=900, planned=900, detects="a leak of 0.01")
@@ -11,7 +12,10 @@ CLOSED = Finding("KV-1", "off", Verdict.NOT_EXPOSED, "no cache")
 
 
 def published(folder: Path) -> EngineReport:
-    findings, plan = (LEAK, FINE, CLOSED), {PAIRS: {"mode x setting": ["fast + plain", "off + plain"]}}
+    findings, plan = (
+        (LEAK, FINE, CLOSED),
+        {MET: {"mode x setting": ["fast: plain", "off: plain"]}, MISSED: {"refused": ["off: static"]}},
+    )
     report = EngineReport(
         "fast|engine", "1.2", "deep", 1e-6, 0, "2026-11-30T01:00:00", 9.0, "target", "draft", findings, plan=plan
     )
@@ -63,4 +67,5 @@ def test_the_page_of_verdicts_says_n_what_is_excluded_and_what_is_known(tmp_path
     assert "| ✓ conforms | 900 tokens | a leak of 0.01 |" in page
     assert "| ✗ violates | – | Known: known upstream. it leaks |" in page
     assert "KV-1" not in page
-    assert "* mode x setting: fast + plain; off + plain" in page
+    assert "* mode x setting: fast: plain; off: plain" in page
+    assert "* refused: off: static" in page

@@ -16,13 +16,15 @@ from conformance.checks.logprob import logprob_findings
 from conformance.checks.outputs import differences
 from conformance.engines.transformers import TransformersEngine
 from conformance.engines.transformers.modes import ORDER
+from conformance.engines.transformers.pairs import NAMES
+from conformance.engines.transformers.pairs import make as make_pairs
 from conformance.engines.transformers.settings import generation_config
 from conformance.findings import Verdict
-from conformance.protocols import Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Mode, Models, NotHere, Output, Request, Unsupported
 from conformance.sampling import check_output
-from conformance.scoring import TransformersScorer
+from conformance.scoring import TransformersScorer, laws_at
 from conformance.statistics.greedy import Margin
-from conformance.subject import TextPrompts
+from conformance.subject import TextPrompts, read_subject
 from specref import pretrained
 from specref.processors import SamplingSettings
 
@@ -148,12 +150,54 @@ def test_stop_sequences_need_a_tokenizer_and_are_refused_with_an_assistant(engin
         ("multi-token prediction", "use_mtp"),
         ("single position", "single_position"),
         ("dflash", "speculation_type"),
-        ("assistant model, quantized cache", "cache='quantized'"),
+        ("multi-token prediction, static cache", "use_mtp"),
     ],
 )
-def test_a_mode_that_these_models_cannot_run_is_refused_by_name(engine: TransformersEngine, name: str, named: str) -> None:
-    with pytest.raises(Unsupported, match=named):
+def test_a_mode_whose_models_are_not_here_is_not_run_and_says_what_to_do(
+    engine: TransformersEngine, name: str, named: str
+) -> None:
+    with pytest.raises(NotHere, match=rf"{named}.*(give a model with them|judged alone)"):
         answers(engine, name, requests(engine, 1, SamplingSettings(max_tokens=8)))
+
+
+def test_a_target_that_names_layers_and_has_none_is_not_run(other_architectures: dict[str, Models]) -> None:
+    engine = TransformersEngine(other_architectures["deepseek_v3"])
+    with pytest.raises(NotHere, match="use_mtp: the target's folder has no layers"):
+        answers(engine, "multi-token prediction", requests(engine, 1, SamplingSettings(max_tokens=8)))
+
+
+@pytest.fixture(scope="module")
+def other_architectures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Models]:
+    return dict(make_pairs(tmp_path_factory.mktemp("models")))
+
+
+def test_other_architectures_draft_often_but_not_always_what_their_target_says(other_architectures: dict[str, Models]) -> None:
+    assert tuple(other_architectures) == NAMES
+    for name, models in other_architectures.items():
+        subject = read_subject(models)
+        assert subject.architecture == name
+        assert subject.target.vocabulary == 114
+        assert subject.margin.value < 1e-3
+        p, q = (
+            laws_at(one.logits([(subject.prompts.prompt(0), (5, 6, 7) * 9)])[0], 1.0) for one in (subject.target, subject.draft)
+        )
+        assert 0.3 < np.minimum(p, q).sum(axis=1).mean() < 0.98
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "named"),
+    [
+        (None, "assistant model, quantized cache", "with speculation"),
+        ("mistral", "off, quantized cache", "with this architecture"),
+        ("gemma3_text", "early exit, static cache", "with speculation"),
+    ],
+)
+def test_a_cache_that_cannot_be_had_is_refused_by_name(
+    engine: TransformersEngine, other_architectures: dict[str, Models], architecture: str | None, name: str, named: str
+) -> None:
+    asked = engine if architecture is None else TransformersEngine(other_architectures[architecture])
+    with pytest.raises(Unsupported, match=f"cache='(quantized|static)' {named}"):
+        answers(asked, name, requests(asked, 1, SamplingSettings(max_tokens=8)))
 
 
 def test_a_cache_that_the_adapter_does_not_know_is_refused(engine: TransformersEngine) -> None:

@@ -103,13 +103,19 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 """What each architecture is given beside `SHAPE`; None leaves a name out."""
 
 
+def tiny_config(architecture: str, vocabulary: int = V, **special: int) -> Any:
+    """The configuration of a tiny model. special: the ids of special tokens."""
+    given = SHAPE | ARCHITECTURES[architecture] | {"vocab_size": vocabulary}
+    shape = {name: value for name, value in given.items() if value is not None}
+    if "q_lora_rank" in given:
+        shape["q_lora_rank"] = None  # which means something: queries are not compressed
+    return transformers.AutoConfig.for_model(architecture, **shape, **special)
+
+
 @functools.cache
 def tiny(architecture: str, attention: str | None = None) -> Any:
     """A random model of an architecture, with an implementation of attention, or the one that the library chooses."""
-    shape = {name: value for name, value in (SHAPE | ARCHITECTURES[architecture]).items() if value is not None}
-    if "q_lora_rank" in ARCHITECTURES[architecture]:
-        shape["q_lora_rank"] = None  # which means something: queries are not compressed
-    config = transformers.AutoConfig.for_model(architecture, **shape, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    config = tiny_config(architecture, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     named = {} if attention is None else {"attn_implementation": attention}
     return made(functools.partial(transformers.AutoModelForCausalLM.from_config, **named), config)
 

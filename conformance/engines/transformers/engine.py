@@ -14,13 +14,14 @@ from conformance.engines.transformers.modes import all_modes
 from conformance.engines.transformers.other_tokenizer import with_other_tokenizer
 from conformance.engines.transformers.settings import generation_config
 from conformance.engines.transformers.trace import Rounds
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Engine, Mode, Models, NotHere, Output, Request, Unsupported
 from specref.models import TransformersModel
 
 BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
 DRAFTED_BY_A_MODEL = {"assistant_model", "assistant_early_exit", "assistant_tokenizer"}
 """Settings under which a model's own `generate` makes the drafts."""
+NO_LAYERS = "no layers for multi-token prediction; give a model with them as --target"
 DRAFT_LENGTHS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 """Settings that an assistant reads from its own generation configuration."""
 
@@ -87,7 +88,9 @@ class TransformersEngine(Engine):
         try:
             with torch.inference_mode(), rounds.of(self._target) if rounds else nullcontext():
                 out = self._target.generate(ids, attention_mask=mask, generation_config=config, **named)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
+            if "use_mtp" in mode.speculation and "weights are missing" in str(error):
+                raise NotHere(f"use_mtp: the target's folder has {NO_LAYERS}") from error
             refused = _refused(error, mode)
             if not refused:
                 raise
@@ -119,9 +122,9 @@ class TransformersEngine(Engine):
         return self._tokenizer
 
     def _assistance(self, mode: Mode, sampled: bool) -> dict[str, Any]:
-        """The arguments of `generate` that bring the drafts. Raises Unsupported for what these models do not have."""
+        """The arguments of `generate` that bring the drafts. Raises NotHere for what these models do not have."""
         asked = mode.speculation
-        self._check_models(asked)
+        self._check_models(mode)
         if "assistant_early_exit" in asked:
             self._prepare(self._target, mode, sampled)
             return {}
@@ -146,29 +149,33 @@ class TransformersEngine(Engine):
     def _other(self, sampled: bool) -> tuple[Any, Any]:
         """The draft model behind another tokenizer. Sampling prunes its head for good, so greedy requests have their own."""
         if self.tokenizer is None:
-            raise Unsupported("assistant_tokenizer: the target's folder has no tokenizer")
+            raise NotHere("assistant_tokenizer: the target's folder has no tokenizer; give a model with one as --target")
         if sampled not in self._others:
             self._others[sampled] = with_other_tokenizer(self._draft, self.tokenizer)
         return self._others[sampled]
 
-    def _check_models(self, asked: dict[str, Any]) -> None:
-        target, draft = type(self._target).__name__, type(self._draft).__name__
+    def _check_models(self, mode: Mode) -> None:
+        """Raise NotHere for a mode whose drafts come from layers or models that are not here."""
+        asked, target, draft = mode.speculation, type(self._target).__name__, type(self._draft).__name__
+        alone = f"such drafts are judged alone (component: {mode.drafter})"
         if "use_mtp" in asked and getattr(self._target.config.get_text_config(), "num_mtp_layers", None) is None:
-            raise Unsupported(f"use_mtp: the target, a {target}, has no layers for multi-token prediction")
+            raise NotHere(f"use_mtp: the target, a {target}, has {NO_LAYERS}")
         if "single_position" in asked and not draft.startswith(("Gemma4Assistant", "Gemma4UnifiedAssistant")):
-            raise Unsupported(f"single_position: it takes a Gemma 4 assistant, and the draft is a {draft}")
+            raise NotHere(f"single_position: it takes a Gemma 4 assistant, and the draft is a {draft}; {alone}")
         if "speculation_type" in asked and not hasattr(self._draft.config, "block_size"):
-            raise Unsupported(f"speculation_type='dflash': it takes a block drafter, and the draft is a {draft}")
+            raise NotHere(f"speculation_type='dflash': it takes a block drafter, and the draft is a {draft}; {alone}")
 
     def close(self) -> None:
         """See `Engine.close`."""
 
 
-def _refused(error: ValueError, mode: Mode) -> str:
+def _refused(error: Exception, mode: Mode) -> str:
     """Which setting it is that `generate` refuses with these words, or "" if this is no refusal but a crash."""
-    words = str(error)
-    if mode.options.get("cache") and "cache that can be cropped" in words:
-        return f"cache={mode.options['cache']!r} with speculation"
+    words, cache = str(error), mode.options.get("cache")
+    if cache and "cache that can be cropped" in words:
+        return f"cache={cache!r} with speculation"
+    if cache == "quantized" and "only supported for models with only full attention" in words:
+        return f"cache={cache!r} with this architecture"
     return ""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from conformance.protocols import Mode
@@ -38,8 +39,34 @@ CONFIDENCE = 0.4
 """The confidence below which an assistant stops drafting (the library's own default)."""
 
 
+CACHED = {"prefix": "cached prefix"}
+"""What modes are called after a cache, where it is not the name of its kind."""
+CACHES = ("static", "prefix", "quantized")
+"""Every cache beside the default one, the dynamic one. "prefix" is a dynamic one that has read the first part of the prompt."""
+
+
 def all_modes(k: int, layers: int) -> Sequence[Mode]:
-    """Every mode, speculation off first. layers: of the target; early exit leaves after half of them."""
+    """Every mode, speculation off first: those that are audited in full, then what completes their pairs with caches.
+
+    layers: of the target; early exit leaves after half of them.
+    """
+    main = _main_modes(k, layers)
+    return (*main, *_brief_modes(main))
+
+
+def _brief_modes(main: Sequence[Mode]) -> Iterator[Mode]:
+    """Every speculation with every cache that none of the main modes has it with."""
+    had = [(mode.speculation, mode.options.get("cache")) for mode in main]
+    for mode in main:
+        if mode.speculates and not mode.options:
+            for cache in CACHES:
+                if (mode.speculation, cache) not in had:
+                    lossy = mode.lossy or (ROUNDED if cache == "quantized" else "")
+                    name = f"{mode.name}, {CACHED.get(cache, f'{cache} cache')}"
+                    yield replace(mode, name=name, options={"cache": cache}, lossy=lossy, brief=True)
+
+
+def _main_modes(k: int, layers: int) -> Sequence[Mode]:
     model = {"assistant_model": True, "num_assistant_tokens": k}
     constant = {**model, "num_assistant_tokens_schedule": "constant"}
     lookup = {"prompt_lookup_num_tokens": k}
@@ -78,13 +105,26 @@ def all_modes(k: int, layers: int) -> Sequence[Mode]:
     )
 
 
+DRAFTERS = {
+    "assistant_tokenizer": "UniversalSpeculativeDecodingGenerator",
+    "assistant_model": "AssistedCandidateGenerator",
+    "prompt_lookup_num_tokens": "PromptLookupCandidateGenerator",
+    "assistant_early_exit": "EarlyExitCandidateGenerator",
+    "use_mtp": "MTPCandidateGenerator",
+    "single_position": "SinglePositionMultiTokenCandidateGenerator",
+    "speculation_type": "DFlashTokenCandidateGenerator",
+}
+"""The class of candidate generator that each kind of speculation samples with."""
+
+
 def _drafts(name: str, speculation: dict[str, Any], rule: str = "ratio", draft_law: str = "", **more: Any) -> Mode:
     """A mode that drafts. The law of its drafts is its own affair and left open: an assistant, for one, is handed the processed
     temperature and applies the requested one again, so that it drafts at the square of it (which is lawful)."""
     known: dict[str, Any] = (
         {} if "lossy" in more else {"promises": PROMISES, "logprobs": "processed"}
     )  # of a law that the judge can compute
-    return Mode(name, speculation, rule, draft_law, exposes_rounds=True, order=ORDER, **known, **more)
+    drafter = next(generator for setting, generator in DRAFTERS.items() if setting in speculation)
+    return Mode(name, speculation, rule, draft_law, exposes_rounds=True, order=ORDER, drafter=drafter, **known, **more)
 
 
 def _lookup(name: str, speculation: dict[str, Any], **more: Any) -> Mode:
