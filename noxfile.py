@@ -127,7 +127,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def study(session: nox.Session) -> None:
-    """Another study, by name: null_streams, step_log, greedy_noise, cost, scale or kernels (`-- step_log --long`)."""
+    """Another study: leave_one_out, null_streams, step_log, greedy_noise, cost, scale or kernels (`-- step_log --long`)."""
     if not session.posargs or session.posargs[0].startswith("-"):
         session.error("name a study: nox -s study -- null_streams [--long]")
     python(session, "-m", f"conformance.studies.{session.posargs[0]}", *session.posargs[1:])

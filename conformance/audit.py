@@ -7,7 +7,7 @@ the verdict "error" of what was not judged yet in that mode, and the rest goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -69,14 +69,16 @@ def audit_engine(
     others: Sequence[Pair] = (),
     self_draft: Callable[[], Runner] | None = None,
     evidence: Evidence | None = None,
+    without: Collection[str] = (),
 ) -> EngineReport:
     """Audit one engine and report. make_runner starts one process of it (up to `lanes` are used at once).
 
     others: further pairs of models, with which modes and settings are judged pairwise. self_draft: starts the engine with the
-    target in the draft's place. evidence: where answers are kept, and read from if the audit was interrupted.
+    target in the draft's place. evidence: where answers are kept, and read from if the audit was interrupted. without: laws
+    that are not bet on, so that the judge's own study sees what it would find had nobody thought of a fault.
     """
     watching, kept = watcher or Silent(), evidence or Unkept()
-    return _Audit(name, make_runner, subject, settings, watching, others, self_draft, kept).run(lanes)
+    return _Audit(name, make_runner, subject, settings, watching, others, self_draft, kept, without).run(lanes)
 
 
 @dataclass
@@ -89,6 +91,7 @@ class _Audit:
     others: Sequence[Pair] = ()
     self_draft: Callable[[], Runner] | None = None
     evidence: Evidence = field(default_factory=Unkept)
+    without: Collection[str] = ()
     failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
@@ -132,7 +135,7 @@ class _Audit:
         made.modes = modes
         made.plan = plan_cases(modes, settings, self.subject, [pair.name for pair in self.others])
         made.asked = [mode.name for mode in asked_modes(modes, settings)] if settings.level.requests else ()
-        ledgers = sealed_ledgers(made.plan.cases, self.name, settings, self._subjects)
+        ledgers = sealed_ledgers(made.plan.cases, self.name, settings, self._subjects, self.without)
         self.evidence.seal(ledgers)
         _ = self.subject.tolerance  # measured once, before threads ask for it
         jobs = self._jobs(modes, ledgers)

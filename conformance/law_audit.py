@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from conformance.levels import AuditSettings
 from conformance.sampled_case import SampledCase
 from conformance.statistics import Ledger, ModePlan, Plan
 from conformance.statistics.bank_checks import BankCheck
+from conformance.statistics.bets import seals
 from conformance.subject import Subject
 
 POOLED = "all cases together"
@@ -27,11 +28,18 @@ MOST_LEAST = 1_000
 """Tokens that a case needs before its own bound is worth stating."""
 
 
-def sealed_ledgers(cases: Sequence[Case], name: str, settings: AuditSettings, subjects: Sequence[Subject]) -> dict[str, Ledger]:
+def sealed_ledgers(
+    cases: Sequence[Case],
+    name: str,
+    settings: AuditSettings,
+    subjects: Sequence[Subject],
+    without: Collection[str] = (),
+) -> dict[str, Ledger]:
     """A ledger for each part ("speculation", "control", "lossy") that has cases, with a sealed plan: one part per case.
 
     A ledger has the run's whole false-alarm rate where nothing else is judged by statistics. Else both ledgers, the families
     and the components have a quarter each: the rest of a ledger's weight lies elsewhere, on a part that never speaks.
+    without: laws that are not bet on.
     """
     here = 0.25 if settings.level.requests or settings.level.rows else 1.0
     ledgers = {}
@@ -40,17 +48,17 @@ def sealed_ledgers(cases: Sequence[Case], name: str, settings: AuditSettings, su
         if not some:
             continue
         pooled = POOLED_WEIGHT if len(some) > 1 and settings.level.cases != "plain" else 0.0
-        plans = [_plan(case, settings, subjects[case.pair], here * case.weight * (1 - pooled)) for case in some]
+        plans = [_plan(case, settings, subjects[case.pair], here * case.weight * (1 - pooled), without) for case in some]
         if pooled:
             tokens = sum(case.tokens for case in some)
-            plans.append(ModePlan(POOLED, here * pooled, {"bank": 1.0}, tokens))
+            plans.append(ModePlan(POOLED, here * pooled, {"bank": 1.0}, tokens, bets=seals(without)))
         if here < 1:
             plans.append(ModePlan(ELSEWHERE, 1 - here, {"greedy": 1.0}, 1))
         ledgers[what] = Ledger(Plan(tuple(plans), settings.alpha), f"{name} seed {settings.seed}", settings.seed)
     return ledgers
 
 
-def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float) -> ModePlan:
+def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float, without: Collection[str]) -> ModePlan:
     mode, edges = case.mode, forbids(case.asks(settings, subject))
     drafted = mode.exposes_rounds and mode.speculates
     return ModePlan.standard(
@@ -64,6 +72,7 @@ def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float) 
         batch=False,
         ratio_rule=drafted and not edges and mode.ensemble == 1 and mode.rule == "ratio" and mode.exact_draft,
         requests_per_shard=max(1, case.tokens // settings.max_tokens // 8),
+        bets=seals(without),
     )
 
 

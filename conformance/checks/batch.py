@@ -7,7 +7,7 @@ BATCH-3 the same bits, only where promised.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from conformance.components import Floats, Ints, Logits
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.protocols import Tokens
 from conformance.statistics import Ledger, ModePlan, Plan, TokenBlock
+from conformance.statistics.bets import seals
 from conformance.statistics.greedy import Margin
 
 
@@ -31,10 +32,11 @@ def row_law_finding(
     *,
     alpha: float = 1e-6,
     seed: int = 0,
+    without: Collection[str] = (),
 ) -> Finding:
     """BATCH-1, from sampled outputs in the order of submission. laws: the target's and what a leak would lean towards, each
     `[len(output), V]`; rows: the batch row of each request, or the number of the schedule that it ran under (mixed settings,
-    pre-empted, skipped rounds). planned: tokens. The bank of faults is judged in each row alone.
+    pre-empted, skipped rounds). planned: tokens. without: laws that are not bet on. The bank is judged in each row alone.
     """
     if not len(outputs) == len(laws) == len(rows):
         problem = f"{len(outputs)} outputs, {len(laws)} laws and {len(rows)} rows do not belong together"
@@ -50,7 +52,7 @@ def row_law_finding(
         silent=tuple(i for i, length in enumerate(lengths) if not length),
     )
     tokens, width = len(block), int(np.max(rows)) + 1
-    plan = ModePlan(mode, 1.0, {"bank": 0.3, "row": 0.7}, max(1, planned), rows=width)
+    plan = ModePlan(mode, 1.0, {"bank": 0.3, "row": 0.7}, max(1, planned), rows=width, bets=seals(without))
     ledger = Ledger(Plan((plan,), alpha), f"{mode} seed {seed}", seed)
     ledger.observe(mode, block)
     look, evidence = ledger.look(), {one.check: one for one in ledger.evidence(mode)}

@@ -9,7 +9,7 @@ without chance, where any other token names the row and position whose law was u
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from conformance.components import NEEDS_LAWS, ChainVerifier, Ints, TreeVerifier
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.sampling import request_seed
 from conformance.statistics import Evidence, Ledger, ModePlan, Plan
+from conformance.statistics.bets import seals
 from conformance.statistics.evidence import Floats
 from conformance.statistics.one_hot_rows import one_hot_rows, row_mixups
 from conformance.statistics.rows import ratio_to_one
@@ -80,10 +81,19 @@ def rounds_of(verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, voca
 
 
 def component_findings(
-    name: str, rule: str, rounds: Iterable[Round], *, planned: int = PLANNED, alpha: float = 1e-6, seed: int = 0
+    name: str,
+    rule: str,
+    rounds: Iterable[Round],
+    *,
+    planned: int = PLANNED,
+    alpha: float = 1e-6,
+    seed: int = 0,
+    without: Collection[str] = (),
 ) -> list[Finding]:
-    """LAW-3 and LAW-4 of a verifier, from what it answered. planned: rows. seed: the judge's own."""
-    judge = _Judge(name, rule, planned, alpha, seed)
+    """LAW-3 and LAW-4 of a verifier, from what it answered. planned: rows. seed: the judge's own. without: laws that are not
+    bet on.
+    """
+    judge = _Judge(name, rule, planned, alpha, seed, without)
     for done in rounds:
         problem = done.answer.nonsense(len(done.trial.parents) - 1, done.trial.laws.vocabulary)
         path, wrong = paths_of(done.trial, done.answer)
@@ -93,29 +103,34 @@ def component_findings(
     return judge.findings()
 
 
+def plan_of(name: str, rule: str, planned: int, without: Collection[str] = ()) -> ModePlan:
+    """The plan of a verifier's audit. planned: rows; each gives two tokens or more. without: see `component_findings`."""
+    return ModePlan.standard(
+        name,
+        planned,
+        outside=("acceptance",) if rule == "ratio" else (),
+        segments=rule == "ratio",
+        batch=False,
+        ratio_rule=rule == "ratio",
+        exact_p=True,
+        contexts=len(KINDS),
+        k=3,
+        requests_per_shard=max(1, planned // 8),
+        bets=seals(without),
+    )
+
+
 class _Judge:
     """Collects rounds; a ledger decides on the law, and every step is held against the declared rule."""
 
-    def __init__(self, name: str, rule: str, planned: int, alpha: float, seed: int) -> None:
-        self.name, self.rule, self.planned = name, rule, planned
+    def __init__(self, name: str, rule: str, planned: int, alpha: float, seed: int, without: Collection[str]) -> None:
+        self.name, self.rule, self.planned, self.without = name, rule, planned, without
         self.rng = np.random.default_rng([seed, 2])
         self.rows = self.steps = 0
         self.places: list[Place] = []
         self.sample: list[tuple[Floats, Floats]] = []
         self.bets: StepBets | None = None
-        outside = ("acceptance",) if rule == "ratio" else ()
-        plan = ModePlan.standard(
-            name,
-            planned,  # every row gives two tokens or more
-            outside=outside,
-            segments=rule == "ratio",
-            batch=False,
-            ratio_rule=rule == "ratio",
-            exact_p=True,
-            contexts=len(KINDS),
-            k=3,
-            requests_per_shard=max(1, planned // 8),
-        )
+        plan = plan_of(name, rule, planned, without)
         self.ledger = Ledger(Plan((plan,), alpha), f"{name} seed {seed}", seed)
 
     def add(self, trial: Trial, answer: VerifiedBatch, path: Ints) -> None:
@@ -155,7 +170,7 @@ class _Judge:
         laws = trial.laws
         if self.bets is None:
             V = laws.vocabulary
-            self.bets = StepBets(laws.p.reshape(-1, V), laws.q.reshape(-1, V), "ratio")
+            self.bets = StepBets(laws.p.reshape(-1, V), laws.q.reshape(-1, V), "ratio", without=self.without)
             self.accounts = self.bets.accounts()
         log = step_log(trial, answer, paths_of(trial, answer)[0], "ratio")
         place = log.nodes - 1

@@ -8,7 +8,7 @@ fed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,7 @@ from conformance.protocols import Tokens
 from conformance.sampling import request_seed
 from conformance.statistics import Ledger, ModePlan, Plan, TokenBlock, WrongUse
 from conformance.statistics.acceptance import FLOAT32_ETA
+from conformance.statistics.bets import seals
 from conformance.statistics.greedy import Margin
 from conformance.statistics.step_bets import LawBets, StepBets, draft_alternatives, smallest_detectable_draft_share
 from conformance.statistics.wealth import BetMixture
@@ -37,9 +38,17 @@ def proposals(drafter: DraftSource, contexts: Sequence[Tokens], k: int, seed: in
 
 
 def draft_law_finding(
-    name: str, drafted: Sequence[Proposal], planned: int, *, target: Floats | None = None, alpha: float = 1e-6, seed: int = 0
+    name: str,
+    drafted: Sequence[Proposal],
+    planned: int,
+    *,
+    target: Floats | None = None,
+    alpha: float = 1e-6,
+    seed: int = 0,
+    without: Collection[str] = (),
 ) -> Finding:
-    """DRAFT-1, from proposals with the laws that they claim. planned: drafted tokens. seed: the judge's own.
+    """DRAFT-1, from proposals with the laws that they claim. planned: drafted tokens. seed: the judge's own. without: laws that
+    are not bet on.
 
     target `[n, V]`: the target's law at every drafted token, where known: some faults draw from it.
     """
@@ -57,13 +66,13 @@ def draft_law_finding(
     q = np.concatenate([np.asarray(one.laws, float) for one in some])
     request = np.repeat(np.arange(len(some)), [len(one.tokens) for one in some])
     checks = {"bank": 0.2, "omnibus": 0.2, "draft law": 0.6}
-    plan = ModePlan(name, 1.0, checks, planned, has_q=False, exact_p=True)
+    plan = ModePlan(name, 1.0, checks, planned, has_q=False, exact_p=True, bets=seals(without))
     ledger = Ledger(Plan((plan,), alpha), f"{name} seed {seed}", seed)
     try:
         ledger.observe(name, TokenBlock(tokens, q, request=request))
     except WrongUse as problem:
         return nonsense("DRAFT-1", name, f"the claimed laws are none: {problem}")
-    ledger.put(name, _bets(tokens, q, q if target is None else target).evidence("draft law"))
+    ledger.put(name, _bets(tokens, q, q if target is None else target, without).evidence("draft law"))
     look, evidence = ledger.look(), ledger.evidence(name)
     verdict = Verdict.VIOLATES if look.failed else Verdict.CONFORMS if len(tokens) >= planned else Verdict.INCONCLUSIVE
     guilty = max(evidence, key=lambda one: one.log_e)
@@ -94,13 +103,14 @@ def draft_law_finding(
     )
 
 
-def _bets(tokens: Ints, q: Floats, p: Floats) -> BetMixture:
+def _bets(tokens: Ints, q: Floats, p: Floats, without: Collection[str]) -> BetMixture:
     """The drafts' account of a step log, chunk by chunk: every token has a context of its own."""
     account: BetMixture | None = None
     up = np.exp(FLOAT32_ETA)
     for start in range(0, len(tokens), CHUNK):
         part = slice(start, start + CHUNK)
-        bets = LawBets(q[part], draft_alternatives(p[part], q[part]), q[part] / up, q[part] * up)
+        laws = {name: law for name, law in draft_alternatives(p[part], q[part]).items() if name not in without}
+        bets = LawBets(q[part], laws, q[part] / up, q[part] * up)
         account = account or BetMixture.equal(bets.names)
         account.add(bets.log_factors(np.arange(len(tokens[part])), tokens[part]))
     assert account is not None

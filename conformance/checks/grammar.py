@@ -6,7 +6,7 @@ text the grammar refuses, or behind an end, has no mask that could be wrong: not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from conformance.components import Floats
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.protocols import Tokens
 from conformance.statistics import Ledger, ModePlan, Plan, TokenBlock
+from conformance.statistics.bets import seals
 
 Allowed = npt.NDArray[np.bool_]
 
@@ -123,11 +124,12 @@ def grammar_law_finding(
     *,
     alpha: float = 1e-6,
     seed: int = 0,
+    without: Collection[str] = (),
 ) -> Finding:
     """GRAMMAR-4, from sampled outputs in the order of submission: each token follows the target's law under the mask.
 
     laws: the target's law with everything that the grammar forbids removed and the rest renormalised, and what a leak would
-    lean towards (the draft's law, masked or not), each `[len(output), V]`. planned: tokens.
+    lean towards (the draft's law, masked or not), each `[len(output), V]`. planned: tokens. without: laws that are not bet on.
     """
     if len(outputs) != len(laws):
         return nonsense("GRAMMAR-4", mode, f"{len(outputs)} outputs and {len(laws)} laws do not belong together")
@@ -139,7 +141,7 @@ def grammar_law_finding(
         request=np.repeat(np.arange(len(outputs)), [len(output) for output in outputs]),
         silent=tuple(number for number, output in enumerate(outputs) if not output),
     )
-    tokens, plan = len(block), ModePlan(mode, 1.0, {"bank": 1.0}, max(1, planned))
+    tokens, plan = len(block), ModePlan(mode, 1.0, {"bank": 1.0}, max(1, planned), bets=seals(without))
     ledger = Ledger(Plan((plan,), alpha), f"{mode} seed {seed}", seed)
     ledger.observe(mode, block)
     look, evidence = ledger.look(), ledger.evidence(mode)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeAlias
 
 from conformance.findings import Finding, Verdict
@@ -14,9 +15,10 @@ from conformance.sampling import request_seed
 ALPHA = 1e-6
 """The false-alarm rate of all that is done to one control, however many checks, looks and audits that is."""
 RUNS, RESTARTS = 20, 8
-"""A fault that the first audit misses is audited again, on fresh samples, up to 8 times. Had every one of 20 audits killed it
-within n, then the power within 8 n is 1 - 1e-6: for any fault whatever, the chance that 20 runs are killed sooner than each of
-8 further ones is 1 / C(28, 8) = 3.2e-7, since all orders of 28 exchangeable runs are equally likely."""
+"""Where no bound gives the n (`Control.bounded`), a fault that the first audit misses is audited again, on fresh samples, up to
+8 times. Had every one of 20 audits killed it within n, then the power within 8 n is 1 - 1e-6: for any fault whatever, the
+chance that 20 runs are killed sooner than each of 8 further ones is 1 / C(28, 8) = 3.2e-7, since all orders of 28 exchangeable
+runs are equally likely."""
 SHARE = ALPHA / RESTARTS
 """The false-alarm rate of a single audit."""
 
@@ -28,18 +30,15 @@ class Audit:
     """How a control is audited.
 
     stage: where it enters. unit: what is counted. n: samples of a single audit. looks: `looks(seed, n)` gives the samples
-    judged and all that was found, one look after the other, until n samples were judged.
+    judged and all that was found, one look after the other, until n samples were judged. without: the same where the judge does
+    not bet on some laws, named in a third argument; None where it bets on none.
     """
 
     stage: str
     unit: str
     n: int
     looks: Callable[[int, int], Iterator[Look]] = field(repr=False)
-
-    @property
-    def stated(self) -> int:
-        """The n that is stated of a fault: samples within which it is killed with probability 1 - 1e-6."""
-        return RESTARTS * self.n
+    without: Callable[[int, int, Collection[str]], Iterator[Look]] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ class Control:
     id: what it does, in words. kind: its heading in the catalogue. replaces: the rule or component that is changed.
     requirements: all of those that must fail; none for a lawful variation. reports: public reports of that kind (project and
     number). acceptance_sees: whether the rate of acceptance alone could show it. instead: what may be proven in place of what
-    it names, for a fault that shows in two ways, since an audit ends as soon as the engine is proven wrong.
+    it names, for a fault that shows in two ways, since an audit ends as soon as the engine is proven wrong; because: why so.
+    bound: finds `bounded`.
     """
 
     id: str
@@ -74,6 +74,18 @@ class Control:
     exact: Exact | None = None
     acceptance_sees: bool = False
     instead: tuple[str, ...] = ()
+    because: str = ""
+    bound: Callable[[], int | None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def bounded(self) -> int | None:
+        """The n by which its audit kills it with probability 1 - 1e-6, from the bets that are held; None where not known."""
+        return self.bound() if self.bound is not None else None
+
+    @property
+    def stated(self) -> int:
+        """The n that is stated of a fault: samples within which it is killed with probability 1 - 1e-6."""
+        return self.bounded or RESTARTS * self.audit.n
 
 
 @dataclass(frozen=True)
@@ -131,5 +143,6 @@ def look_sizes(n: int, first: int) -> Iterator[int]:
 def as_stated(control: Control, outcome: Outcome) -> bool:
     """Whether it came as it must: a fault killed by all that it names, within its n; a lawful variation not flagged."""
     if control.requirements:
-        return set(control.requirements) <= set(outcome.violated) or bool(set(control.instead) & set(outcome.violated))
+        killed = set(control.requirements) <= set(outcome.violated) or bool(set(control.instead) & set(outcome.violated))
+        return killed and (control.bounded is None or outcome.n <= control.bounded)
     return not outcome.violated and any(one.verdict is Verdict.CONFORMS for one in outcome.findings)

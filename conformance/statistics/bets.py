@@ -7,7 +7,8 @@ fault shows in a part of the tokens only, and no single token can ruin the bet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,3 +120,21 @@ FAULTS = (
 
 STANDARD_BETS: tuple[Bet, ...] = (LEAK, *TEMPERATURES, *FAULTS)
 """The fault bank of every audit; pass ``(*STANDARD_BETS, your_bet)`` to add one."""
+
+
+def seals(without: Collection[str] = ()) -> tuple[str, ...]:
+    """What a plan records of the standard bets, but for those on the laws that are named.
+
+    >>> len(seals()) - len(seals({"leak to the draft"}))
+    1
+    """
+    return tuple(bet.seal for bet in STANDARD_BETS if bet.name not in without)
+
+
+def law_of(bet: str) -> str:
+    """The law that a bet is on, from the name that reports give the bet: without its size.
+
+    >>> law_of("leak to the draft, size 0.3"), law_of("head of mass 50%, 97%"), law_of("rejected drafts let through 0.1")
+    ('leak to the draft', 'head of mass 50%', 'rejected drafts let through')
+    """
+    return re.sub(r"(, size [\d.]+|, \d+%| [\d.]+)$", "", bet)

@@ -38,12 +38,15 @@ class ModeJudge:
     ``state``, ``load``, ``merge``  store, resume, and join the shard that follows.
 
     ``seed`` is the judge's own (PIT uniforms, null tables); it is recorded in the state, and each shard has another.
+    ``bets`` are those that the plan seals; by default the standard ones among them.
     """
 
-    def __init__(self, plan: ModePlan, seed: int, bets: Sequence[Bet] = STANDARD_BETS) -> None:
-        seals = tuple(bet.seal for bet in bets)
-        if seals != plan.bets:
-            different = sorted(set(seals) ^ set(plan.bets))
+    def __init__(self, plan: ModePlan, seed: int, bets: Sequence[Bet] | None = None) -> None:
+        if bets is None:
+            bets = [bet for bet in STANDARD_BETS if bet.seal in plan.bets]
+        given = tuple(bet.seal for bet in bets)
+        if given != plan.bets:
+            different = sorted(set(given) ^ set(plan.bets))
             raise WrongUse(f"the bets are not those sealed in the plan (they differ in {different}); seal them there first")
         self.plan, self.seed = plan, seed
         self.bank = FaultBank(bets, has_q=plan.has_q)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.statistics.bets import STANDARD_BETS, Bet
+from conformance.statistics.bets import Bet
 from conformance.statistics.blocks import TokenBlock
 from conformance.statistics.evidence import Evidence, WrongUse
 from conformance.statistics.judge import OUTSIDE, ModeJudge
@@ -54,10 +54,10 @@ class Ledger:
     """Holds a judge for each mode of a sealed plan, and the evidence of checks that run elsewhere.
 
     ``run`` names the samples (an evidence folder, a seed): evidence of the same samples is never multiplied.
-    ``seed`` is the judge's own; shards of one run have one seed each.
+    ``seed`` is the judge's own; shards of one run have one seed each. ``bets``: those that the plan seals (see `ModeJudge`).
     """
 
-    def __init__(self, plan: Plan, run: str, seed: int, bets: Sequence[Bet] = STANDARD_BETS) -> None:
+    def __init__(self, plan: Plan, run: str, seed: int, bets: Sequence[Bet] | None = None) -> None:
         self.plan, self.runs, self.seed = plan, [run], seed
         self._digest = plan.digest
         self.judges = {mode.name: ModeJudge(mode, seed * 1009 + i, bets) for i, mode in enumerate(plan.modes)}
@@ -147,7 +147,7 @@ class Ledger:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], bets: Sequence[Bet] = STANDARD_BETS) -> Ledger:
+    def from_state(cls, state: dict[str, Any], bets: Sequence[Bet] | None = None) -> Ledger:
         """Resume from a stored state; raises if the plan is not the one that was sealed."""
         plan = Plan.from_json(json.dumps(state["plan"]))
         if plan.digest != state["digest"]:

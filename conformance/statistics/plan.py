@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conformance.statistics.bets import STANDARD_BETS
+from conformance.statistics.bets import seals
 from conformance.statistics.evidence import WrongUse, false_alarm_rate
 
 BANK = "bank"
@@ -97,7 +97,7 @@ class ModePlan:
     shards: int = 8
     requests_per_shard: int = 64
     eta: float = 0.0
-    bets: tuple[str, ...] = tuple(bet.seal for bet in STANDARD_BETS)
+    bets: tuple[str, ...] = seals()
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:

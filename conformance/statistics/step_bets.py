@@ -15,10 +15,14 @@ are kept for the ratio rules only; where the replacement is a plain draw from p,
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import compress
+
 import numpy as np
 import numpy.typing as npt
 
 from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES, AcceptanceBets
+from conformance.statistics.bets import law_of
 from conformance.statistics.bounds import markov_samples, smallest_caught
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, log_mean_exp
 from conformance.statistics.step_log import NOTHING, Steps, assert_support
@@ -53,11 +57,18 @@ class LawBets:
 class StepBets:
     """The accounts of a step log in m contexts with laws p, q `[m, V]` under a declared rule; factors come per step.
 
-    p, q as in `support_violations`. eta_p, eta_q: logit errors within which the engine's own laws are known.
+    p, q as in `support_violations`. eta_p, eta_q: logit errors within which the engine's own laws are known. without: laws
+    that are not bet on (`law_of` a bet's name).
     """
 
     def __init__(
-        self, p: npt.ArrayLike, q: npt.ArrayLike, rule: str = "ratio", eta_p: float = FLOAT32_ETA, eta_q: float = FLOAT32_ETA
+        self,
+        p: npt.ArrayLike,
+        q: npt.ArrayLike,
+        rule: str = "ratio",
+        eta_p: float = FLOAT32_ETA,
+        eta_q: float = FLOAT32_ETA,
+        without: Collection[str] = (),
     ) -> None:
         self.rule = rule
         self.p, self.q = np.atleast_2d(np.asarray(p, float)), np.atleast_2d(np.asarray(q, float))
@@ -70,6 +81,8 @@ class StepBets:
             self.names["accept flag"] = self.flags.verifier_names
         if rule in RATIO_RULES:
             self._prepare_residual(eta_p, eta_q)
+        self._held = {check: [law_of(name) not in without for name in names] for check, names in self.names.items()}
+        self.names = {check: tuple(compress(names, self._held[check])) for check, names in self.names.items()}
 
     def _prepare_residual(self, eta_p: float, eta_q: float) -> None:
         (p_low, p_high), (q_low, q_high) = law_range(self.p, eta_p), law_range(self.q, eta_q)
@@ -109,7 +122,7 @@ class StepBets:
             for check, factors in (("residual", self.residual.log_factors(i, y)), ("coupling", self._coupling(i, x, y))):
                 found[check] = np.zeros((len(steps), factors.shape[1]))
                 found[check][chosen] = factors
-        return found
+        return {check: factors[:, self._held[check]] for check, factors in found.items()}
 
     def _coupling(self, i: Ints, x: Ints, y: Ints) -> Floats:
         """Bets that y was drawn by inverse CDF from a number already used: its interval against where that number must lie."""

@@ -114,7 +114,7 @@ class Study:
         """A result that is not as stated, or took more than one audit, in words."""
         control = self.controls[one.control]
         words = f"must fail {', '.join(control.requirements)}" if control.requirements else "must pass"
-        asked = f"{one.control} ({words} within {control.audit.stated if control.requirements else control.audit.n} "
+        asked = f"{one.control} ({words} within {control.stated if control.requirements else control.audit.n} "
         found = f"violated: {list(one.violated)} after {one.n}, {one.audits} audits" + (f", {one.error}" if one.error else "")
         return f"{'as stated' if one.as_stated else 'NOT AS STATED'}: {asked}{control.audit.unit}), {found}, seed {one.seed}"
 

@@ -111,11 +111,10 @@ def sampled(fault: type[Any], base: type[SampledChance] = SampledChance) -> type
     return type(fault.__name__, (fault, base), {})
 
 
-def fault(
-    id: str, audit: Audit, requirement: str, *reports: str, exact: Exact, sees: bool = False, instead: str = ""
-) -> Control:
-    """A fault of randomness. replaces: `Chance.number`."""
-    return Control(id, KIND, "Chance.number", (requirement,), audit, reports, exact, sees, (instead,) if instead else ())
+def fault(id: str, audit: Audit, requirement: str, *reports: str, exact: Exact, sees: bool = False, law: str = "") -> Control:
+    """A fault of randomness. replaces: `Chance.number`. law: why LAW-1 may be proven in place of LAW-2, where it may."""
+    instead = ("LAW-1",) if law else ()
+    return Control(id, KIND, "Chance.number", (requirement,), audit, reports, exact, sees, instead, law)
 
 
 TWO_TOKENS = (TableModel(2, "target38", memory=1, exact=False), TableModel(2, "draft38", memory=1, exact=False))
@@ -136,7 +135,9 @@ FAULTS = (
         "NVIDIA/TensorRT-LLM 17599",
         exact=of_generation(OneCoinPerChain, k=2),
         sees=True,
-        instead="LAW-1",
+        law="a later draft is tried with a number that is known to be small, since the earlier ones were accepted: its token "
+        "does not follow p given its history (LAW-1), and in this it depends on the token before (LAW-2); one fact, seen by "
+        "checks of either requirement after about as many tokens",
     ),
     fault(
         "the draft's number decides its acceptance",
@@ -180,7 +181,9 @@ FAULTS = (
         engine(chance=sampled(EmitNoiseReused), n=32_768),
         "LAW-2",
         exact=of_generation(EmitNoiseReused),
-        instead="LAW-1",
+        law="the number that draws a round's last token also drew that of the round before, which is in the history: given it "
+        "the token does not follow p (LAW-1), and over rounds such tokens hang together (LAW-2); what the history tells of it "
+        "shows in single tokens after about as many as the dependence takes",
     ),
     fault(
         "the acceptance coins reused every round",

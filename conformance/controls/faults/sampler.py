@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
+from conformance.controls.bounded import rows_needed
 from conformance.controls.control import Control, Exact
 from conformance.controls.exact import one_token
 from conformance.controls.stages.verifiers import chain as audited
@@ -35,7 +37,9 @@ def fault(
     size = exact or one_token(rule)
     # Token matching reads no emit number; a fault that does brings its own.
     chance = SampledChance if declared == "token_matching" else None
-    return Control(id, KIND, declared, tuple(requirements), audited(declared, rule, chance=chance), reports, size, sees)
+    audit = audited(declared, rule, chance=chance)
+    bound = partial(rows_needed, rule, requirements, audit.n) if declared == "ratio" else None
+    return Control(id, KIND, declared, tuple(requirements), audit, reports, size, sees, bound=bound)
 
 
 # The residual.

@@ -131,7 +131,7 @@ FAULTS = (
         "openvinotoolkit/openvino.genai 1951",
     ),
     fault("first of several EOS ids only", "stopping", "STOP-1", Server(FirstEosIdOnly), "intel/ipex-llm 11896"),
-    fault("length cap before stop", "stopping", "STOP-1", Server(LengthBeforeStop), "sgl-project/sglang 31599", n=2_048),
+    fault("length cap before stop", "stopping", "STOP-1", Server(LengthBeforeStop), "sgl-project/sglang 31599", n=6_144),
     fault(
         "no clamp to max tokens",
         "stopping",

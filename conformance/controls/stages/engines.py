@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -121,25 +121,35 @@ def engine(
         draft_law=draft_law,
         exact=exact,
     )
-    return Audit("engine", "tokens", n, lambda seed, n: audit_whole(make(), seed, n, temperature, k, max_tokens))
+
+    def looks(seed: int, n: int, without: Collection[str] = ()) -> Iterator[Look]:
+        return audit_whole(make(), seed, n, temperature, k, max_tokens, without)
+
+    return Audit("engine", "tokens", n, looks, looks)
 
 
 def audit_whole(
-    made: EngineUnderTest, seed: int, n: int, temperature: float = 1.0, k: int = K, max_tokens: int = 64
+    made: EngineUnderTest,
+    seed: int,
+    n: int,
+    temperature: float = 1.0,
+    k: int = K,
+    max_tokens: int = 64,
+    without: Collection[str] = (),
 ) -> Iterator[Look]:
-    """One audit of an engine at n tokens, and of its drafts where they have laws."""
+    """One audit of an engine at n tokens, and of its drafts where they have laws. without: laws that are not bet on."""
     V = made.target.vocabulary
     prompts, texts = RandomPrompts(V), [str(token) for token in range(V)]
     subject = Subject(TableScorer(made.target), TableScorer(made.draft), prompts, (), "a table", "another table", texts)
     settings = AuditSettings(Level("control", n, 10, "a control"), SHARE / 2, seed, k, temperature, max_tokens)
-    found = audit_engine("a control", lambda: InProcess(made), subject, settings).findings
+    found = audit_engine("a control", lambda: InProcess(made), subject, settings, without=without).findings
     judged = max((one.n for one in found if one.requirement == "LAW-1"), default=0)
     yield judged, found
     if made.declared in ("ratio", "block"):
         contexts = [prompts.prompt(seed * 100_003 + i) for i in range(min(n, DRAFTS) // k)]
         drafted = proposals(DraftsOf(made, temperature), contexts, k, seed)
         planned = sum(len(one.tokens) for one in drafted)
-        yield judged, [*found, draft_law_finding("under test", drafted, planned, alpha=SHARE / 2, seed=seed)]
+        yield judged, [*found, draft_law_finding("under test", drafted, planned, alpha=SHARE / 2, seed=seed, without=without)]
 
 
 class DraftsOf:

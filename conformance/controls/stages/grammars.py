@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -72,13 +72,13 @@ def right(lark: str) -> Grammar:
 def under_grammar(server: GrammarServer, n: int = REQUESTS) -> Audit:
     """The audit of an engine under a grammar. n: requests that are watched; the sampled run has 24 times as many."""
 
-    def looks(seed: int, n: int) -> Iterator[Look]:
+    def looks(seed: int, n: int, without: Collection[str] = ()) -> Iterator[Look]:
         for size in look_sizes(n, 12):
             found = list(watched(server, size, seed))
             yield size, found
-            yield size, [*found, sampled(server, 24 * size, seed)]
+            yield size, [*found, sampled(server, 24 * size, seed, without)]
 
-    return Audit("server under a grammar", "requests", n, looks)
+    return Audit("server under a grammar", "requests", n, looks, looks)
 
 
 def watched(server: GrammarServer, requests: int, seed: int) -> Iterator[Finding]:
@@ -116,8 +116,8 @@ def seen(state: RequestState) -> tuple[MaskAt, list[MaskAt]]:
     return MaskAt(where, state.output, np.isin(np.arange(V), state.matcher.allowed)), positions
 
 
-def sampled(server: GrammarServer, requests: int, seed: int) -> Finding:
-    """Requests without seeds, and the target's law under the mask along each output."""
+def sampled(server: GrammarServer, requests: int, seed: int, without: Collection[str] = ()) -> Finding:
+    """Requests without seeds, and the target's law under the mask along each output. without: laws that are not bet on."""
     engine = server.start(seed + 1)
     settings = SamplingSettings(max_tokens=LENGTH, eos=(END,))
     grammar = server.grammar.over_bytes(server.lark, TEXTS, END)
@@ -125,7 +125,7 @@ def sampled(server: GrammarServer, requests: int, seed: int) -> Finding:
     engine.run()
     outputs = [engine.state(number).output for number in numbers if follows(engine.state(number).output, server.lark)]
     laws = [(along(TABLE, output, server.lark), along(SMALL, output, server.lark)) for output in outputs]
-    return grammar_law_finding("a control", outputs, laws, 1, alpha=SHARE / 8, seed=seed)
+    return grammar_law_finding("a control", outputs, laws, 1, alpha=SHARE / 8, seed=seed, without=without)
 
 
 def follows(output: Tokens, lark: str) -> bool:

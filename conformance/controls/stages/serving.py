@@ -5,7 +5,7 @@ What it gives is judged by the same checks as a real engine's: STOP, LOUD, GREED
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,20 +48,20 @@ from specref.processors import Processed, SamplingSettings
 def serving(server: Server, n: int = REQUESTS) -> Audit:
     """The audit of a server. n: requests of the mixed run; the sampled run has four times as many."""
 
-    def looks(seed: int, n: int) -> Iterator[Look]:
+    def looks(seed: int, n: int, without: Collection[str] = ()) -> Iterator[Look]:
         for size in look_sizes(n, 16):
             found: list[Finding] = []
-            for part in parts(server, size, seed):
+            for part in parts(server, size, seed, without):
                 try:
                     found += part()
                 except Exception as error:  # what a fault raises is loud, and no kill
                     found.append(nonsense("ENGINE", "a control", f"{type(error).__name__}: {error}"))
                 yield size, found
 
-    return Audit("server", "requests", n, looks)
+    return Audit("server", "requests", n, looks, looks)
 
 
-def parts(server: Server, n: int, seed: int) -> Iterator[Callable[[], Iterable[Finding]]]:
+def parts(server: Server, n: int, seed: int, without: Collection[str] = ()) -> Iterator[Callable[[], Iterable[Finding]]]:
     """Everything that is asked of a server, run by run."""
     yield lambda: mixed_run(server, n, np.random.default_rng([seed, 14]))
     yield lambda: probed(server, np.random.default_rng([seed, 16]))
@@ -69,7 +69,7 @@ def parts(server: Server, n: int, seed: int) -> Iterator[Callable[[], Iterable[F
         yield lambda: hostile_run(server, np.random.default_rng([seed, 17]))
     if server.shape is None:
         yield lambda: self_drafted(server, np.random.default_rng([seed, 18]))
-    yield lambda: sampled_run(server, 4 * n, np.random.default_rng([seed, 15]))  # the longest comes last
+    yield lambda: sampled_run(server, 4 * n, np.random.default_rng([seed, 15]), without)  # the longest comes last
 
 
 def mixed_requests(n: int, rng: np.random.Generator) -> list[Request]:
@@ -113,9 +113,9 @@ def mixed_run(server: Server, n: int, rng: np.random.Generator) -> Iterator[Find
     yield company_finding(mode, [alone[i].tokens for i in cold], {"mixed batch": [seen.tokens[i] for i in cold]}, 1)
 
 
-def sampled_run(server: Server, n: int, rng: np.random.Generator) -> Iterator[Finding]:
+def sampled_run(server: Server, n: int, rng: np.random.Generator, without: Collection[str] = ()) -> Iterator[Finding]:
     """Short sampled requests, one in four with other settings, in batches of eight: of one prompt, or each of its own; every
-    other batch without seeds.
+    other batch without seeds. without: laws that the bank of BATCH-1 does not bet on.
     """
     mode, asked, plain = "sampled", [], replace(KINDS[0], max_tokens=8)
     kinds = (plain, plain, replace(plain, temperature=0.5, presence_penalty=1.5), plain)
@@ -129,7 +129,7 @@ def sampled_run(server: Server, n: int, rng: np.random.Generator) -> Iterator[Fi
     p, q = laws(TABLE, asked, seen.tokens), laws(SMALL_TABLE, drafting, seen.tokens)
     rows, tokens = np.arange(n) % len(kinds), sum(map(len, seen.tokens))
     alpha = SHARE / STATISTICAL
-    yield row_law_finding(mode, seen.tokens, list(zip(p, q)), rows, tokens, alpha=alpha)
+    yield row_law_finding(mode, seen.tokens, list(zip(p, q)), rows, tokens, alpha=alpha, without=without)
     hot = [i for i, one in enumerate(asked) if one.settings.temperature == 1]
     prompts = [asked[i].prompt for i in hot]
     warm = [seen.tokens[i] for i in hot]

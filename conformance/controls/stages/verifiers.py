@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
@@ -88,13 +88,20 @@ def chain(
 ) -> Audit:
     """The audit of a chain rule that is declared as `rule`, with one thing changed; see `ChainUnderTest`."""
     make = partial(ChainUnderTest, rule, function, chance=chance, deciding=deciding, given=given, checks=checks)
-    return Audit("chain verifier", "rows", n, lambda seed, n: audit_verifier(make(), seed, n))
+    return _audit("chain verifier", make, n)
 
 
 def tree(rule: str, function: Rule | None = None, *, given: GivenTree | None = None, n: int = ROWS_OF_AN_AUDIT) -> Audit:
     """The audit of a tree rule that is declared as `rule`, with one thing changed."""
     make = partial(TreeUnderTest, rule, function, given=given)
-    return Audit("tree verifier", "rows", n, lambda seed, n: audit_verifier(make(), seed, n))
+    return _audit("tree verifier", make, n)
+
+
+def _audit(stage: str, make: Callable[[], ChainVerifier | TreeVerifier], n: int) -> Audit:
+    def looks(seed: int, n: int, without: Collection[str] = ()) -> Iterator[Look]:
+        return audit_verifier(make(), seed, n, without=without)
+
+    return Audit(stage, "rows", n, looks, looks)
 
 
 class TreeUnderTest(ReferenceTree):
@@ -114,9 +121,16 @@ class TreeUnderTest(ReferenceTree):
 
 
 def audit_verifier(
-    verifier: ChainVerifier | TreeVerifier, seed: int, n: int, sizes: Iterable[int] | None = None
+    verifier: ChainVerifier | TreeVerifier,
+    seed: int,
+    n: int,
+    sizes: Iterable[int] | None = None,
+    *,
+    without: Collection[str] = (),
 ) -> Iterator[Look]:
-    """Everything that is asked of a verifier. n: rows. sizes: when to look, where that is not left to `look_sizes`."""
+    """Everything that is asked of a verifier. n: rows. sizes: when to look, where that is not left to `look_sizes`. without:
+    laws that are not bet on.
+    """
     first = [_guarded("LAW-5", verifier.name, lambda: mixup_finding(verifier, batches=4, seed=seed))]
     if not verifier.trees:
         first += edge_findings(verifier.name, ask_edges(verifier, repeats=8))
@@ -129,7 +143,7 @@ def audit_verifier(
         except Exception as error:  # whatever a fault raises, it has not answered
             yield len(rounds) * ROWS, [*first, nonsense("LAW-3", verifier.name, f"{type(error).__name__}: {error}")]
             return
-        law = component_findings(verifier.name, verifier.rule, rounds, planned=n, alpha=SHARE, seed=seed)
+        law = component_findings(verifier.name, verifier.rule, rounds, planned=n, alpha=SHARE, seed=seed, without=without)
         yield len(rounds) * ROWS, [*first, *law]
 
 
