@@ -74,7 +74,7 @@ OFFERS = {
 """What an engine has to offer for each requirement that is judged of its parts."""
 NONE = "components"
 """In the place of a mode, where there is no component to name."""
-TRIAL_ROWS, LEAST_ROWS = 128, 1_024
+TRIAL_ROWS, LEAST_ROWS = 128, 256
 """Rows by which a verifier's speed is measured, and below which it is not halved."""
 LEAST_DRAFTED, ASKED_AT_ONCE = 256, 16
 """Drafted tokens below which no drafter is judged, and contexts between two looks at the clock."""
@@ -197,7 +197,8 @@ def in_time(things: Iterable[Thing], until: float, least: int) -> Iterator[Thing
 def verifier_findings(
     verifier: ChainVerifier | TreeVerifier, rows: int, seed: int, alpha: float, until: float = math.inf
 ) -> list[Finding]:
-    """LAW-3 to LAW-6 and EDGE. A slow verifier is given half the rows, and half again."""
+    """LAW-3 to LAW-6 and EDGE. A slow verifier is given half the rows, and half again, and shown edges as much less often."""
+    next(component_law.rounds_of(verifier, 1, seed + 2))  # what it has to start first is not its speed
     started = time.monotonic()
     for _ in component_law.rounds_of(verifier, TRIAL_ROWS, seed + 1):
         pass
@@ -210,7 +211,7 @@ def verifier_findings(
     found.append(component_law.mixup_finding(verifier, seed=seed))
     if not verifier.trees:
         found.append(component_exact.exact_finding(verifier, seed=seed))
-        found += edge.edge_findings(verifier.name, edge.ask_edges(verifier))
+        found += edge.edge_findings(verifier.name, edge.ask_edges(verifier, max(2, edge.REPEATS * planned // rows)))
     return found
 
 

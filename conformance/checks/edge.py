@@ -20,6 +20,8 @@ from conformance.remote import RemoteError
 
 LARGEST = 1 - 2.0**-24
 """The largest uniform that is still below 1 in float32."""
+REPEATS = 32
+"""How often each case is shown to a verifier that draws its own random numbers."""
 
 ACCIDENTS = (IndexError, KeyError, TypeError, AttributeError, ZeroDivisionError, NameError)
 """Errors that nobody meant to raise: they name no value and no remedy."""
@@ -110,7 +112,7 @@ class EdgeAnswer:
 HEALTHY = EdgeCase("", "healthy", np.tile([0.1, 0.2, 0.3, 0.4], (2, 1)), np.array([[0.25] * 4]), 0, (0.3, 0.7))
 
 
-def ask_edges(verifier: ChainVerifier, repeats: int = 32) -> list[EdgeAnswer]:
+def ask_edges(verifier: ChainVerifier, repeats: int = REPEATS) -> list[EdgeAnswer]:
     """Hand every case to a verifier; without uniforms, `repeats` times with other seeds."""
     answers = []
     for case in edge_cases(verifier.rule):

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_here import ROOT, needs, python_of, shows_what_was_found
 
 from conformance.audit import audit_engine
+from conformance.checks.component_law import component_findings, mixup_finding, rounds_of
 from conformance.checks.greedy import greedy_finding
 from conformance.component_audit import verifier_findings
 from conformance.components import Component
@@ -50,13 +52,13 @@ def subject() -> Subject:
     return read_subject(MODELS)
 
 
-def audited(factory: str, modes: Sequence[str], subject: Subject) -> EngineReport:
+def audited(factory: str, modes: Sequence[str], subject: Subject, requests: int = 0) -> EngineReport:
     def start() -> Some:
         runner = Some(factory, MODELS, patience=600, python=PYTHON)
         runner.chosen = modes
         return runner
 
-    level = replace(level_named("smoke"), tokens=1_000, prompts=8, budget=0, rows=0, requests=0)
+    level = replace(level_named("smoke"), tokens=1_000, prompts=8, budget=0, rows=0, requests=requests)
     return audit_engine("vllm", start, subject, AuditSettings(level, seed=int(time.time()), max_tokens=32))
 
 
@@ -70,6 +72,33 @@ def test_sampled_speculation_is_wrong_as_shipped_and_right_once_corrected(factor
     expected = Verdict.VIOLATES if factory == SHIPPED else Verdict.CONFORMS
     assert verdicts(report, "LAW-1") == {"off": Verdict.CONFORMS} | dict.fromkeys(SAMPLED, expected)
     assert set(verdicts(report, "GREEDY-1").values()) == {Verdict.CONFORMS}
+
+
+def test_general_probes_narrow_the_cause(subject: Subject) -> None:
+    """They know nothing of vLLM; `test_audit_triage` shows what they say of other faults."""
+    report = audited(SHIPPED, ("off", "ngram"), subject, requests=1)
+    law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", "ngram"))
+    assert "Cause (settings): sampling settings do not reach verification; at temperature 0 it conforms" in law.summary
+    assert any(place.startswith("temperatures (0.5, 1.0, 1.6) asked for") for place in law.violations)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[EngineProcess]:
+    with EngineProcess(SHIPPED, MODELS, patience=600, python=PYTHON) as engine:
+        yield engine
+
+
+def test_parts_say_where_the_fault_is(shipped: EngineProcess) -> None:
+    """The native expansion is wrong, and with it the module that uses it; what verifies is right alone. The Triton kernels of
+    both runners are right, Model Runner V2's block verification too."""
+    wrong = {}
+    for component in shipped.components():
+        part: Any = component
+        found = component_findings(part.name, part.rule, rounds_of(part, 256, int(time.time())), planned=256)
+        mixup = mixup_finding(part, seed=int(time.time()))
+        wrong[part.name] = mixup.verdict is Verdict.VIOLATES or any(one.verdict is Verdict.VIOLATES for one in found)
+    assert {name for name in wrong if name.startswith(("expand", "Rejection"))} == {name for name in wrong if wrong[name]}
+    assert len(wrong) == 18
 
 
 @pytest.fixture

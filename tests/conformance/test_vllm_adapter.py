@@ -232,6 +232,12 @@ def test_what_another_process_does_is_an_answer() -> None:
     forked.close()
 
 
+def test_a_process_may_begin_afresh() -> None:
+    parent = Forked(Moody, afresh=True)
+    assert (parent.ask("count"), parent.ask("count")) == (1, 2)
+    parent.close()
+
+
 class Counting(OneMode):
     """Counts what it is asked in a mode, and forgets it when it is closed."""
 

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("vllm") else ["components.py", "engine.py", "offline.py", "server.py"]
+IMPORT_VLLM = ["components.py", "engine.py", "offline.py", "second_runner.py", "server.py", "verifiers.py"]
+collect_ignore = [] if find_spec("vllm") else IMPORT_VLLM

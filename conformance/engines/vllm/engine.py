@@ -12,7 +12,7 @@ from functools import partial
 import vllm
 
 from conformance.components import Component
-from conformance.engines.vllm.components import all_components
+from conformance.engines.vllm.components import Isolated, all_components
 from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.modes import all_modes
 from conformance.engines.vllm.offline import Offline
@@ -28,6 +28,7 @@ class VllmEngine(OneMode):
 
     def __init__(self, models: Models) -> None:
         super().__init__(models)
+        self._parts: Sequence[Isolated] = ()
         self._offline: Forked | None = None
 
     def modes(self, k: int) -> Sequence[Mode]:
@@ -48,11 +49,14 @@ class VllmEngine(OneMode):
 
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""
-        return all_components()
+        self._parts = self._parts or all_components()
+        return self._parts
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._remember_counts()
+        for part in self._parts:
+            part.close()
         if self._offline is not None:
             self._offline.close()
             self._mode = self._offline = None

@@ -1,4 +1,4 @@
-"""An object in a process of its own, forked when it is first asked: what crashes there is an answer here.
+"""An object in a process of its own, started when it is first asked: what crashes there is an answer here.
 
 Forked, because vLLM takes long to import, and was imported before; no thread runs yet and no device was touched. The child
 stays in its parent's process group: whoever ends the group ends it too.
@@ -18,10 +18,14 @@ from conformance.worker import describe
 
 
 class Forked:
-    """The object that `make` gives, in another process. After a crash the next question starts a new one."""
+    """The object that `make` gives, in another process. After a crash the next question starts a new one.
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    afresh: a new interpreter, which has imported nothing yet, rather than a fork. It may have processes of its own; so it does
+    not end by itself, and is to be closed.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, afresh: bool = False) -> None:
+        self._make, self._afresh = make, afresh
         self._process: Any = None
         self._pipe: Any = None
 
@@ -56,9 +60,9 @@ class Forked:
             self._process = self._pipe = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("fork")
+        context: Any = multiprocessing.get_context("spawn" if self._afresh else "fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._make), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self._make), daemon=not self._afresh)
         self._process.start()
         theirs.close()
 
