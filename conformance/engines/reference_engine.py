@@ -40,12 +40,11 @@ from specref.rules import Rule, block, chain, tree
 DOCUMENTATION = (
     "specref.engine: what a request becomes does not depend on its batch; rounds, log-probabilities and counts are reported"
 )
-PROMISES = ("SEED-1", "SEED-2", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2")
+PROMISES = ("SEED-1", "ACCEPT-3", "LOGPROB-1", "LOGPROB-2")
 GRAMMARS = ("GRAMMAR-3", "GRAMMAR-4")
 """What is promised too where a grammar's texts can become tokens."""
-BITS = ("BATCH-3",)
-"""What is promised too of exact entries. In floating point a text that was pre-empted, or found in the prefix cache, is read in
-other pieces, and a sum over other pieces has other last bits."""
+BITS = ("SEED-2", "BATCH-3")
+"""What is promised too where no last bit can depend on company; see `_bits_are_its_own`."""
 ACCEPTANCE = {
     "ratio": ("ACCEPT-1", "ACCEPT-2"),
     "token_matching": ("ACCEPT-1", "ACCEPT-2"),
@@ -67,7 +66,10 @@ RULES: dict[str, Rule] = {
 ROOMY: dict[str, Any] = {"batch": 8, "page_size": 4}
 ALONE: dict[str, Any] = {"batch": 1, "page_size": 16}
 SCARCE: dict[str, Any] = {"batch": 4, "page_size": 2, "memory": "for half of the batch"}
-"""Options of modes. Where memory is scarce, requests are pre-empted and begin again."""
+WHOLE = "a whole request"
+APART: dict[str, Any] = {"batch": 8, "page_size": WHOLE}
+"""Options of modes. Where memory is scarce, requests are pre-empted and begin again. A page that is longer than any request is
+never full, so it is never published, and no request finds what another has read."""
 
 WATCHED = (
     "draft model, ratio",
@@ -140,11 +142,29 @@ class SpecrefEngine(Engine):
             _mode("tree, traversal, batch 1", shape, "traversal", ALONE),
             _mode("off, scarce memory", {}, "target", SCARCE),
             _mode("draft model, ratio, scarce memory", model, "ratio", SCARCE),
+            _mode("off, nothing shared", {}, "target", APART),
+            _mode("draft model, ratio, nothing shared", model, "ratio", APART),
             *(_mode(one.name, {"drafter": one.name, "k": k}, one.rule, ROOMY, one.nodes) for one in self.draftings.values()),
         )
-        exact = self.target.dtype.kind != "f"
-        offered = dict.fromkeys((*(GRAMMARS if self.read_grammar else ()), *(BITS if exact else ())), DOCUMENTATION)
-        return tuple(replace(mode, promises=mode.promises | offered) for mode in modes)
+        return tuple(
+            replace(mode, promises=mode.promises | dict.fromkeys(self._offered(mode), DOCUMENTATION)) for mode in modes
+        )
+
+    def _offered(self, mode: Mode) -> Sequence[str]:
+        """What more is promised of a mode over these models."""
+        return (*(GRAMMARS if self.read_grammar else ()), *(BITS if self._bits_are_its_own(mode) else ()))
+
+    def _bits_are_its_own(self, mode: Mode) -> bool:
+        """Whether every last bit of a request is the same in any company.
+
+        A table's entries are integers, and its rows are looked up by the tokens that they spell: always. In floating point a
+        request is read alone, in pieces, and a sum over other pieces has other last bits; a draw that falls beside a bound then
+        picks another token (about 1 request in 1,000 where all are read again). Its pieces depend on company where requests are
+        pre-empted, and where full pages are found by others: by any text that begins with the same page, in whatever order both
+        come. So bits are promised of exact entries, and where no page is ever full and memory is enough.
+        """
+        exact = "f" not in (self.target.dtype.kind, self.draft.dtype.kind)
+        return exact or (mode.options["page_size"] == WHOLE and "memory" not in mode.options)
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`. Raises what ended a request that failed."""
@@ -164,11 +184,12 @@ class SpecrefEngine(Engine):
     def start(self, mode: Mode, requests: Sequence[Request], engine_type: type[reference.Engine]) -> reference.Engine:
         """A fresh engine with the memory that a mode gives to such requests."""
         speculation = self.speculation(mode)
+        pages, page_size = _pages(mode, requests, speculation.nodes)
         return engine_type(
             self.target,
             speculation=speculation,
-            pages=_pages(mode, requests, speculation.nodes),
-            page_size=mode.options["page_size"],
+            pages=pages,
+            page_size=page_size,
             batch=mode.options["batch"],
             chunk=16,
         )
@@ -229,12 +250,12 @@ def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, 
     )
 
 
-def _pages(mode: Mode, requests: Sequence[Request], nodes: int) -> int:
-    """Enough pages for a whole batch, or for half of one."""
-    size, batch = int(mode.options["page_size"]), int(mode.options["batch"])
+def _pages(mode: Mode, requests: Sequence[Request], nodes: int) -> tuple[int, int]:
+    """How many pages, and how many tokens in each: enough for a whole batch, or for half of one."""
     longest = max((len(request.prompt) + request.settings.max_tokens for request in requests), default=1) + nodes
-    each = -(-longest // size) + 1
-    return each * batch if "memory" not in mode.options else max(each, each * batch // 2)
+    size = longest + 1 if mode.options["page_size"] == WHOLE else int(mode.options["page_size"])
+    batch, each = int(mode.options["batch"]), -(-longest // size) + 1
+    return (each * batch if "memory" not in mode.options else max(each, each * batch // 2)), size
 
 
 def _output(mode: Mode, state: RequestState) -> Output:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,14 @@ import torch
 from transformers import DynamicCache
 
 from specref.kv_cache.base import Rows
+from specref.laws import Law
 from specref.models import BadModel, TableModel, Tokens
 from specref.processors.rows import Row
 from specref.tree import TokenTree
 
 Mask = npt.NDArray[np.bool_]
+Entry: TypeAlias = tuple[int, int, int]
+"""What a table's token leaves in the cache: itself, its position, and a number made from it and the entry before."""
 
 
 @dataclass(frozen=True)
@@ -107,28 +110,32 @@ class CachedTableModel:
 
     def read(self, past: Rows, tokens: Tokens, positions: Tokens, mask: Mask) -> Reading:
         """See `CachedModel.read`."""
-        known, last = self.understood(past), int(past[-1, 2]) if len(past) else 0  # once for all new tokens
-        entries = np.empty((len(tokens), 3), self.dtype)
-        scores: list[Row] = []
+        before = past.tolist()
+        known, last = self._spelled(before), before[-1][2] if before else 0  # once for all new tokens
+        entries: list[Entry] = []
+        laws: list[Law] = []
         for i, (token, position) in enumerate(zip(tokens, positions)):
-            seen = entries[:i][mask[i, :i]]
-            entries[i] = token, position, _number(int(seen[-1, 2]) if len(seen) else last, token, position)
-            law = self.table.next_law(known + self.understood(np.vstack([seen, entries[i]]), len(past), last))
-            with np.errstate(divide="ignore"):
-                scores.append(law if law.dtype == object else np.log(law))
-        return Reading(entries, scores)
+            seen = [entries[j] for j in range(i) if mask[i, j]]
+            entries.append((token, position, _number(seen[-1][2] if seen else last, token, position)))
+            laws.append(self.table.next_law(known + self._spelled([*seen, entries[i]], len(past), last)))
+        with np.errstate(divide="ignore"):
+            return Reading(np.array(entries, self.dtype), [law if law.dtype == object else np.log(law) for law in laws])
 
-    def understood(self, entries: Rows, place: int = 0, before: int = 0) -> Tokens:
-        """The context that these entries `[n, 3]` spell. place: the first one's. before: the number of the entry before it."""
-        if not len(entries):
-            return ()
-        tokens, positions, numbers = entries.T.astype(np.uint64)  # which wrap around at 2^64, a multiple of 2^62
-        numbers_before = np.concatenate([np.array([before], np.uint64), numbers[:-1]])
-        fit = (positions == np.arange(place, place + len(tokens))) & (numbers == _number(numbers_before, tokens, positions))
-        return tuple(np.where(fit, tokens, (tokens + 1) % self.vocabulary).tolist())
+    def understood(self, entries: Rows) -> Tokens:
+        """The context that these entries `[n, 3]` spell."""
+        return self._spelled(entries.tolist())
+
+    def _spelled(self, entries: Sequence[Entry], place: int = 0, before: int = 0) -> Tokens:
+        """place: the first one's. before: the number of the entry before it."""
+        tokens = []
+        for where, (token, position, number) in enumerate(entries, start=place):
+            fits = position == where and number == _number(before, token, position)
+            tokens.append(token if fits else (token + 1) % self.vocabulary)
+            before = number
+        return tuple(tokens)
 
 
-def _number(before: Any, token: Any, position: Any) -> Any:
+def _number(before: int, token: int, position: int) -> int:
     """A number below 2^62 for a token at a position after an entry; another token, position or entry gives another number."""
     return (before * 6364136223846793005 + (token + 2) * 1442695040888963407 + position * 2862933555777941757 + 1) % 2**62
 

@@ -21,7 +21,7 @@ from specref.models import TableModel
 EOS = 7
 TEXTS = [b"a", b"b", b"c", b" ", b"(", b")", b".", b""]
 TARGET = TableModel(8, "target", memory=2, exact=False)
-SMALL = TableModel(8, "small", "near", target=TARGET, exact=False)
+SMALL = TableModel(8, "small", memory=2, exact=False)
 LEVEL = Level("test", 300, 4, "a test", "plain", 0, 2, 512)
 SETTINGS = AuditSettings(LEVEL, seed=3, k=3, max_tokens=16)
 
@@ -50,21 +50,23 @@ def audited(
     components: Callable[[Component], bool] = lambda one: True,
     draftings: Sequence[Drafting] = (),
     maps: Sequence[VocabularyMap] = (),
+    parts: Sequence[Component] = (),
     level: Level = LEVEL,
     judge: Subject | None = None,
     target: CachedTableModel | None = None,
 ) -> EngineReport:
-    """The audit of some modes, and of the components that are wanted."""
+    """The audit of the modes that are named, and of the components that are wanted, of all modes. parts: further components."""
     models = target or CachedTableModel(TARGET), CachedTableModel(SMALL)
+    whole = SpecrefEngine(*models, engine_type, read_grammar=read_grammar, draftings=draftings, maps=maps)
 
     class UnderAudit(SpecrefEngine):
         def modes(self, k: int) -> Sequence[Mode]:
-            return [mode for mode in super().modes(k) if mode.name in (*names, *self.draftings)]
+            return [mode for mode in super().modes(k) if mode.name in names]
 
         def components(self) -> Sequence[Component]:
-            return [one for one in super().components() if components(one)]
+            return [one for one in (*whole.components(), *parts) if components(one)]
 
-    engine = UnderAudit(*models, engine_type, read_grammar=read_grammar, draftings=draftings, maps=maps)
+    engine = UnderAudit(*models, engine_type, read_grammar=read_grammar, draftings=draftings)
     settings = AuditSettings(level, seed=3, k=3, max_tokens=16)
     return audit_engine(engine.name, lambda: InProcess(engine), judge or subject(), settings)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from conformance.components import Floats, Ints, VerifiedBatch
 from conformance.controls.faults.draft_nets import FeatureNet
+from conformance.controls.faults.grammars import force
+from conformance.engines.own_components import ReferenceChain
 from conformance.protocols import Tokens
 from specref.chance import Chance
 from specref.draft import Draft
+from specref.engine import Engine, Grammar, Speculation
 from specref.engine.grammar import Allowed, Matching
 from specref.engine.memory import Memory
 from specref.engine.models import Mask
@@ -36,8 +41,8 @@ class DraftKeepsARejectedEntry(Rounds):
 
     def settle(self, request: Request) -> None:
         super().settle(request)
-        cache = request.proposer.cache  # type: ignore[attr-defined]
-        if cache.length > 1:
+        cache = getattr(request.proposer, "cache", None)
+        if cache is not None and cache.length > 1:
             rows = cache.visible().copy()
             cache.rollback(cache.length - 1)
             cache.append(rows[-2:-1])
@@ -48,10 +53,11 @@ class DraftShrinks(Rounds):
 
     def settle(self, request: Request) -> None:
         super().settle(request)
-        cache = request.proposer.cache  # type: ignore[attr-defined]
-        rows = cache.visible().copy()
-        cache.rollback(0)
-        cache.append(rows[1:])
+        cache = getattr(request.proposer, "cache", None)
+        if cache is not None:
+            rows = cache.visible().copy()
+            cache.rollback(0)
+            cache.append(rows[1:])
 
 
 class HashedAmidDrafts(Rounds):
@@ -133,6 +139,25 @@ class BestUnderTheMask(Rounds):
         return rows if request.matcher is None else [np.eye(len(row))[row.argmax()] for row in rows]
 
 
+class DraftNotRolledBack(Rounds):
+    """The matcher has taken in the draft, and keeps what of it was rejected."""
+
+    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
+        force(request, (*draft.tokens, emitted[-1]))
+
+
+class EndAllowedAnywhere(Rounds):
+    """The end is allowed at every drafted position, whether the text is complete there or not."""
+
+    def masks(self, request: Request, tree: TokenTree) -> list[Allowed | None]:
+        first, *rest = super().masks(request, tree)
+        end = np.isin(np.arange(self.model.vocabulary), request.settings.eos)
+        return [first, *(None if mask is None else mask | end for mask in rest)]
+
+    def follow(self, request: Request, draft: Draft, emitted: Tokens) -> None:
+        force(request, emitted)
+
+
 def under_a_grammar(kind: type[Rounds]) -> type[Rounds]:
     """A fault under a grammar; requests without one are served as they should be."""
 
@@ -206,3 +231,32 @@ def bonus_of_the_root(p: Sequence[Law], draft: Draft, chance: Chance) -> Verifie
     """The token after the path is drawn from the root's row."""
     verified = recursive_rejection(p, draft, chance)
     return Verified(verified.accepted, int(p[0].argmax()), verified.path) if verified.accepted else verified
+
+
+def ignoring(**settings: object) -> type[Engine]:
+    """The engine, which puts these values in the place of what a request asks for."""
+
+    class Ignoring(Engine):
+        def submit(
+            self,
+            prompt: Sequence[int],
+            asked: SamplingSettings,
+            speculation: Speculation | None = None,
+            grammar: Grammar | None = None,
+        ) -> int:
+            return super().submit(prompt, replace(asked, **settings), speculation, grammar)  # type: ignore[arg-type]
+
+    return Ignoring
+
+
+class IdsWrapped(ReferenceChain):
+    """An id outside the vocabulary is read as another one."""
+
+    def verify(self, p: Floats, q: Floats | None, drafts: Ints, *, uniforms: Floats | None, seed: int) -> VerifiedBatch:
+        return super().verify(p, q, drafts % p.shape[-1], uniforms=uniforms, seed=seed)
+
+
+def first_where_nothing_is_left(p: Law, q: Law) -> Law:
+    """The residual; where it is empty, token 0 for certain."""
+    left = np.maximum(p - q, 0)
+    return left if left.any() else np.eye(len(p))[0]

@@ -209,6 +209,21 @@ def test_a_wrong_cache_is_a_wrong_argmax_and_speculations_fault() -> None:
 # Transformers.
 
 
+def test_equal_bits_are_promised_where_no_company_can_change_them() -> None:
+    """Over tables everywhere. In floating point not where a text is read in other pieces than alone."""
+    models = Models(pretrained.path("target"), pretrained.path("draft"))
+    under_audit = make(models)
+    promised = {mode.name for mode in under_audit.modes(K) if {"SEED-2", "BATCH-3"} <= mode.promises.keys()}
+    assert promised == {"off, nothing shared", "draft model, ratio, nothing shared"}
+    assert all({"SEED-2", "BATCH-3"} <= mode.promises.keys() for mode in MODES.values())
+    beginning = (1, 40, 71, 6, 40, 71)  # more than a page of other modes
+    asked = [Request((*beginning[: 1 + i % 6], 30 + i), SamplingSettings(max_tokens=8), i) for i in range(6)]
+    for mode in under_audit.modes(K):
+        if mode.name in promised:
+            alone = [next(under_audit.generate(mode, [one])) for one in asked]
+            assert list(under_audit.generate(mode, asked[::-1]))[::-1] == alone
+
+
 def test_over_transformers_every_mode_writes_the_same_greedy_text() -> None:
     models = Models(pretrained.path("target"), pretrained.path("draft"))
     under_audit, scorer = make(models), TransformersScorer.load(models.target)
