@@ -63,6 +63,16 @@ def engine_environment(session: nox.Session, engine: str) -> str:
     return program
 
 
+def variable_of(engine: str) -> str:
+    """The environment variable that names the Python which runs an engine."""
+    return f"SPECREF_PYTHON_{engine.upper().replace('-', '_')}"
+
+
+def reported(engine: str) -> bool:
+    """Whether a published report of the engine has reproductions."""
+    return any(ROOT.glob(f"reports/{engine}-[0-9]*/reproductions/*.py"))
+
+
 def known_violations(session: nox.Session) -> tuple[str, ...]:
     """The option that names the known violations of pinned engines, unless the caller names others."""
     return () if "--expected" in session.posargs else ("--expected", str(ROOT / "conformance" / "expected.toml"))
@@ -97,8 +107,17 @@ def audit(session: nox.Session, engine: str) -> None:
     """Audit one engine, in an environment of its own where it needs one: nox -s "audit(vllm)" -- --level smoke."""
     variables = {}
     if engine in ENGINES and not OWN_ENVIRONMENT:
-        variables[f"SPECREF_PYTHON_{engine.upper().replace('-', '_')}"] = engine_environment(session, engine)
+        variables[variable_of(engine)] = engine_environment(session, engine)
     python(session, "-m", "conformance", "audit", engine, *known_violations(session), *session.posargs, **variables)
+
+
+@nox.session
+def reproductions(session: nox.Session) -> None:
+    """Run every published reproduction again, in the environment of its engine (`-- --engine NAME` for one)."""
+    everything = "--engine" not in session.posargs
+    asked = [name for name in ENGINES if name in session.posargs or (everything and reported(name))]
+    variables = {} if OWN_ENVIRONMENT else {variable_of(name): engine_environment(session, name) for name in asked}
+    python(session, "-m", "conformance.reproductions", *session.posargs, **variables)
 
 
 @nox.session

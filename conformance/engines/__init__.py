@@ -132,6 +132,28 @@ REGISTRY = (
         "specdec: its rounds, at temperature 1",
         share=0.1,
     ),
+    Registered(
+        "speculative-decoding",
+        "conformance.engines.small:make_lucidrains",
+        "speculative_decoding",
+        'nox -s "audit(speculative-decoding)" (shares the environment of sequential-speculative-decoding)',
+        "lucidrains' speculative-decoding: draft model, one prompt at a time and in batches",
+    ),
+    Registered(
+        "mini-infer",
+        "conformance.engines.small:make_mini_infer",
+        "mini_infer",
+        'nox -s "audit(mini-infer)" (shares the environment of sequential-speculative-decoding)',
+        "mini-infer: its speculative rounds; its paged engine, chunked, pre-empted and with cached prefixes",
+    ),
+    Registered(
+        "flashspec",
+        "conformance.engines.small:make_flashspec",
+        "flashspec",
+        'nox -s "audit(flashspec)" (shares the environment of sequential-speculative-decoding)',
+        "flashspec: draft model, prompt lookup, both, a bandit of two widths, static caches, batches; typical as declared",
+        share=0.25,
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}

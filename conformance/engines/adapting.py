@@ -1,11 +1,11 @@
-"""What adapters have in common: settings refused by name, and the engine's own counts kept by mode."""
+"""What adapters have in common: settings refused by name, requests that fit in a batch, and the engine's counts by mode."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from conformance.protocols import Mode, Unsupported
+from conformance.protocols import Mode, Request, Tokens, Unsupported
 from specref.processors import SamplingSettings
 
 
@@ -30,6 +30,31 @@ def refuse_others(settings: SamplingSettings, obeyed: Sequence[str], why: str) -
     conformance.protocols.Unsupported: top_k: not passed on to the engine
     """
     refuse(settings, [field.name for field in fields(settings) if field.name not in obeyed], why)
+
+
+def alike(requests: Sequence[Request], rows: int) -> list[list[int]]:
+    """Numbers of the requests that an engine of rectangular batches can run together, at most `rows` at once: with prompts of
+    one length and the same settings.
+
+    >>> plain = SamplingSettings(max_tokens=4)
+    >>> alike([Request(prompt, plain, seed=0) for prompt in ((1, 2), (1, 2, 3), (4, 5), (6, 7))], rows=2)
+    [[0, 2], [3], [1]]
+    """
+    groups: dict[str, list[int]] = {}
+    for number, request in enumerate(requests):
+        groups.setdefault(f"{len(request.prompt)} {request.settings}", []).append(number)
+    return [group[start : start + rows] for group in groups.values() for start in range(0, len(group), rows)]
+
+
+def filled_up(prompts: Sequence[Tokens], rows: int) -> list[Tokens]:
+    """So many rows: the prompts, and in the rest the first one turned round, for company that goes another way.
+
+    >>> filled_up([(1, 2, 3)], rows=3)
+    [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    """
+    first = prompts[0]
+    turns = [at % len(first) for at in range(1, rows - len(prompts) + 1)]
+    return [*prompts, *(first[at:] + first[:at] for at in turns)]
 
 
 class Counts:

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from engine_here import needs, python_of
+from engine_here import python_of, shows_what_was_found
 
+from conformance.engines import BY_NAME, REGISTRY, Registered
 from conformance.engines.adapting import Counts
 from conformance.engines.small.rounds import RoundsEngine, Step
 from conformance.protocols import Mode, Request, Unsupported
+from conformance.reproductions import reproductions_of
 from specref import pretrained
 from specref.processors import SamplingSettings
 
 ENVIRONMENT = "sequential-speculative-decoding"
+"""Whose environment they all share."""
 GREEDY = """
 import json, sys
-from conformance.engines.small import make_sequential
+from conformance.engines import small
 from conformance.protocols import Models, Request
 from specref.processors import SamplingSettings
-engine = make_sequential(Models(*sys.argv[1:]))
+engine = getattr(small, sys.argv[1])(Models(*sys.argv[2:]))
 request = Request((1, 60, 70), SamplingSettings(max_tokens=16, temperature=0.0), seed=0)
-modes = engine.modes(3)[:3]
+asked = json.load(sys.stdin)
+modes = [mode for mode in engine.modes(3) if mode.name in asked]
 print(json.dumps([next(iter(engine.generate(mode, [request]))).tokens for mode in modes]))
 """
+RIGHT = {
+    "make_sequential": ("seqspecdecod", ["off", "standard", "naive HSD"]),
+    "make_lucidrains": ("speculative_decoding", ["off", "draft model", "off, batches"]),
+    "make_mini_infer": ("mini_infer", ["off", "draft model", "off, chunked prefill"]),
+    "make_flashspec": (
+        "flashspec",
+        ["off", "draft model", "prompt lookup", "draft model, static cache", "draft model, batches"],
+    ),
+}
+"""By what makes an engine: its package, and modes in which it gives the target's best tokens."""
+ENGINES = [entry for entry in REGISTRY if entry.factory.startswith("conformance.engines.small:")]
+REPRODUCTIONS = [(entry, script) for entry in ENGINES for script in reproductions_of(entry.name)]
 
 
 class Counting(RoundsEngine):
@@ -62,10 +80,25 @@ def test_what_these_engines_do_not_know_is_refused_by_name(asked: dict[str, obje
 
 
 @pytest.mark.long
-@needs(ENVIRONMENT, "seqspecdecod")
-def test_greedy_rounds_give_what_single_tokens_give() -> None:
-    models = [str(pretrained.path(name)) for name in ("target", "draft")]
-    asked = [python_of(ENVIRONMENT, "seqspecdecod"), "-c", GREEDY, *models]
-    done = subprocess.run(asked, check=True, capture_output=True, text=True)
-    off, standard, naive = json.loads(done.stdout.splitlines()[-1])
-    assert off == standard == naive
+@pytest.mark.parametrize("factory", RIGHT)
+def test_at_temperature_0_all_modes_without_a_fault_write_the_same(factory: str) -> None:
+    package, modes = RIGHT[factory]
+    python = python_with(package)
+    asked = [python, "-c", GREEDY, factory, *(str(pretrained.path(name)) for name in ("target", "draft"))]
+    done = subprocess.run(asked, input=json.dumps(modes), check=True, capture_output=True, text=True)
+    written = json.loads(done.stdout.splitlines()[-1])
+    assert written == [written[0]] * len(modes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("entry", "script"), REPRODUCTIONS, ids=[f"{entry.name}-{one.stem}" for entry, one in REPRODUCTIONS])
+def test_a_reproduction_shows_what_was_found(entry: Registered, script: Path) -> None:
+    assert shows_what_was_found(python_with(entry.package), script).strip()
+
+
+def python_with(package: str) -> str:
+    """The interpreter that has a package; the test is skipped where none does."""
+    python = python_of(ENVIRONMENT, package)
+    if not replace(BY_NAME[ENVIRONMENT], package=package).importable:
+        pytest.skip(f'{package} not installed: not run (nox -s "audit({ENVIRONMENT})" installs it)')
+    return python

@@ -1,4 +1,4 @@
-"""Small engines from PyPI whose rounds are functions of two torch models: one module each, over a common loop."""
+"""Small engines from PyPI: one module each; over a common loop where what can be asked is their rounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from conformance.protocols import Models
 
 if TYPE_CHECKING:
+    from conformance.engines.small.flashspec_engine import Flashspec
+    from conformance.engines.small.lucidrains import Lucidrains
+    from conformance.engines.small.mini_infer_engine import MiniInfer
     from conformance.engines.small.rounds import RoundsEngine
 
 
@@ -22,3 +25,24 @@ def make_specdec(models: Models) -> RoundsEngine:
     from conformance.engines.small.specdec_rounds import Specdec
 
     return Specdec(models)
+
+
+def make_lucidrains(models: Models) -> Lucidrains:
+    """lucidrains' speculative-decoding."""
+    from conformance.engines.small.lucidrains import Lucidrains
+
+    return Lucidrains(models)
+
+
+def make_mini_infer(models: Models) -> MiniInfer:
+    """mini-infer."""
+    from conformance.engines.small.mini_infer_engine import MiniInfer
+
+    return MiniInfer(models)
+
+
+def make_flashspec(models: Models) -> Flashspec:
+    """flashspec."""
+    from conformance.engines.small.flashspec_engine import Flashspec
+
+    return Flashspec(models)

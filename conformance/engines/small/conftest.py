@@ -4,5 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-MODULES = {"seqspecdecod": "sequential.py", "specdec": "specdec_rounds.py"}
+MODULES = {
+    "seqspecdecod": "sequential.py",
+    "specdec": "specdec_rounds.py",
+    "speculative_decoding": "lucidrains.py",
+    "flashspec": "flashspec_engine.py",
+    "mini_infer": "mini_infer_engine.py",
+}
 collect_ignore = [module for package, module in MODULES.items() if not find_spec(package)]

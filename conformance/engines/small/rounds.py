@@ -37,10 +37,7 @@ class RoundsEngine(Engine):
 
     def __init__(self, models: Models) -> None:
         torch.set_num_threads(1)
-        self.target, self.draft = (
-            AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
-            for folder in (models.target, models.draft)
-        )
+        self.target, self.draft = both_models(models)
         self._counts = Counts()
 
     def step(self, mode: Mode, ids: torch.Tensor, temperature: float) -> Step:
@@ -73,6 +70,15 @@ class RoundsEngine(Engine):
             tokens += stops.cut(tokens, step.tokens)
             ids = torch.tensor([request.prompt + tokens])
         return tokens
+
+
+def both_models(models: Models) -> tuple[Any, Any]:
+    """Target and draft, as transformers reads them."""
+    target, draft = (
+        AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
+        for folder in (models.target, models.draft)
+    )
+    return target, draft
 
 
 def new_tokens(before: torch.Tensor, after: Any) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ def guided(prompt: list[int]) -> list[int]:
     return tokens[len(prompt) :]
 
 
+found = False
 for start in range(4):
     ids = torch.tensor([[start + 5, 6, 7, 8, start + 5, 6, 7, 8]])
     settings = {"do_sample": False, "max_new_tokens": NEW, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
@@ -29,4 +30,6 @@ for start in range(4):
     for speculation in ({}, {"prompt_lookup_num_tokens": 4}, {"assistant_model": assistant}):
         out = model.generate(ids, guidance_scale=SCALE, **speculation, **settings)[0, ids.shape[1] :].tolist()
         same = next((i for i in range(NEW) if out[i] != right[i]), NEW)
+        found |= bool(speculation) and same < NEW
         print(start, list(speculation) or "no speculation", f"right in the first {same} of {NEW} tokens")
+raise SystemExit(int(found))

@@ -9,10 +9,13 @@ model = LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.3)).eval()
 prompt = torch.tensor([[5, 6, 7, 8, 9] * 4])
 settings = {"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
 
+found = False
 for new in range(4, 12):
     for speculation in ({}, {"prompt_lookup_num_tokens": 4}):
         try:
             model.generate(prompt, max_new_tokens=new, cache_implementation="static", **speculation, **settings)
             print(new, speculation or "no speculation", "finished")
         except IndexError as crash:
+            found |= bool(speculation)
             print(new, speculation, "IndexError:", crash)  # index_copy_(): index 24 is out of bounds ...
+raise SystemExit(int(found))

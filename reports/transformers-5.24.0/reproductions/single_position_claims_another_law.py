@@ -25,8 +25,11 @@ with torch.no_grad():  # the law of the second token, which is the first that is
     first = target(ids).logits[0, -1].softmax(-1)
     pairs = torch.cat([ids.expand(V, -1), torch.arange(V)[:, None]], dim=1)
     law = first @ target(pairs).logits[:, -1].softmax(-1)
+found = {}
 for label, more in (("no speculation", {}), ("single position", {"assistant_model": assistant})):
     counts = torch.zeros(V)
     for _ in range(N):
         counts[target.generate(ids, **settings, **more)[0, 5]] += 1
-    print(f"{label}: total variation of the second token to the target's law {(counts / N - law).abs().sum() / 2:.3f}")
+    found[label] = float((counts / N - law).abs().sum() / 2)
+    print(f"{label}: total variation of the second token to the target's law {found[label]:.3f}")
+raise SystemExit(int(found["no speculation"] < 0.1 < found["single position"]))

@@ -19,6 +19,7 @@ def made(seed: int) -> LlamaForCausalLM:
 
 model, assistant = made(0), made(1)
 settings = {"do_sample": False, "max_new_tokens": 24, "pad_token_id": 0}
+found = False
 for start in range(4):
     ids = torch.tensor([[start, 1, 2, 3]])
     ids = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)  # it has begun to repeat itself
@@ -28,6 +29,8 @@ for start in range(4):
     for speculation in ({}, {"prompt_lookup_num_tokens": 4}, {"assistant_model": assistant}):
         try:
             out = model.generate(ids, stop_strings=[stop], **speculation, **named)[0, ids.shape[1] :]
+            found |= tokenizer.decode(out).index(stop) + 1 < len(out)
             print(start, list(speculation) or "no speculation", f"stop at {stop!r}: {tokenizer.decode(out)}")
         except ValueError as refused:
             print(start, list(speculation), str(refused)[:90])
+raise SystemExit(int(found))

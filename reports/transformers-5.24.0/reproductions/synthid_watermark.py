@@ -9,6 +9,7 @@ model = LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.3, eos_token_i
 mark = SynthIDTextWatermarkingConfig(keys=[654, 400, 836, 123, 340], ngram_len=3)
 NEW = 24
 
+found = False
 for start in range(4):
     ids = torch.tensor([[start + 5, 6, 7, 8, start + 5, 6, 7, 8]])
     settings = {"do_sample": False, "max_new_tokens": NEW, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
@@ -17,6 +18,8 @@ for start in range(4):
         out = model.generate(ids, watermarking_config=mark, **speculation, **settings)[0, ids.shape[1] :].tolist()
         plain = model.generate(ids, **settings).equal(model.generate(ids, **speculation, **settings))
         same = next((i for i in range(NEW) if out[i] != usual[i]), NEW)
+        found |= plain and same < NEW
         print(
             start, speculation, f"the first {same} of {NEW} tokens as without speculation; without the watermark equal: {plain}"
         )
+raise SystemExit(int(found))

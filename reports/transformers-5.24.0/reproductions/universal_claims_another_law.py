@@ -28,8 +28,11 @@ named = {"assistant_model": assistant, "tokenizer": tokenizer(12, 0), "assistant
 ids = torch.tensor([[1, 2, 3, 4]])
 law = target(ids).logits[0, -1].softmax(-1)
 settings = {"do_sample": True, "top_k": 0, "max_new_tokens": 3, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
+found = {}
 for label, more in (("no speculation", {}), ("universal assisted", named)):
     counts = torch.zeros(12)
     for _ in range(N):
         counts[target.generate(ids, **settings, **more)[0, 4]] += 1
-    print(f"{label}: total variation of the first token to the target's law {(counts / N - law).abs().sum() / 2:.3f}")
+    found[label] = float((counts / N - law).abs().sum() / 2)
+    print(f"{label}: total variation of the first token to the target's law {found[label]:.3f}")
+raise SystemExit(int(found["no speculation"] < 0.05 < found["universal assisted"]))
