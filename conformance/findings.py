@@ -108,7 +108,9 @@ class ModeReport:
 
     accepted_lengths: rounds by number of accepted drafts (observed); accepted_lengths_theory: the same expected under the
     declared rule, or empty. evidence_growth: (tokens judged, log10 evidence) at each look.
-    leak_bound: with 99% confidence, at any n, the mean leak to the draft over the contexts judged is at most this.
+    With 99% confidence, at any n, all at once, as means over the contexts judged: leak_bound bounds the leak to the draft,
+    ratio_sets_bound the error on every set {q/p >= t}, total_variation_bound total variation between the 50 most probable
+    tokens and the rest; unclaimed: below it nothing is said of total variation over the whole vocabulary.
     """
 
     name: str
@@ -124,6 +126,9 @@ class ModeReport:
     accepted_lengths_theory: tuple[float, ...] = ()
     evidence_growth: tuple[tuple[int, float], ...] = ()
     leak_bound: float | None = None
+    ratio_sets_bound: float | None = None
+    total_variation_bound: float | None = None
+    unclaimed: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from conformance.protocols import Output, Request, Tokens
 from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output, judged_part, request_seed, segments
 from conformance.statistics import Ledger, TokenBlock
 from conformance.statistics.fixed_n import FixedNCheck
-from conformance.statistics.leak_stream import LeakOverContexts, planned_stake
+from conformance.statistics.stream_bounds import StreamBounds
 from conformance.statistics.wealth import BetMixture
 from conformance.subject import Subject
 from specref.processors import SamplingSettings
@@ -41,8 +41,8 @@ SHOWN = 40
 KEPT_ANSWERS = 1_000
 KEPT_ROWS = 256
 """Rows of p and q kept for saying what was detectable."""
-LEAK_ERROR = 0.01
-"""How often the bound on a mode's mean leak may be wrong, at any n."""
+BOUND_ERROR = 0.01
+"""How often a mode's bounds may be wrong, all of them together, at any n."""
 KEPT_DRAFTS = 4_000
 """Drafts kept, with their laws, for ACCEPT."""
 
@@ -66,7 +66,7 @@ class SampledCase:
 
     beyond: outputs that went on after their end. first: the first `KEPT_ANSWERS` requests with their outputs, for the checks
     that look at an output as a whole. refused: fields of the setting that the engine refuses, left out of a combined one.
-    drafts: what ACCEPT looks at, as p, q, drafts and flags. leak: what bounds the mean leak.
+    drafts: what ACCEPT looks at, as p, q, drafts and flags. bounds: what bounds the mean errors.
     """
 
     case: Case
@@ -85,7 +85,7 @@ class SampledCase:
     growth: list[tuple[int, float]] = field(default_factory=list)
     rounds: AcceptedLengths = field(default_factory=AcceptedLengths)
     drafts: list[tuple[Floats, Floats, Ints, Mask]] = field(default_factory=list)
-    leak: LeakOverContexts | None = None
+    bounds: StreamBounds | None = None
 
     def __post_init__(self) -> None:
         self.mode = self.case.mode
@@ -223,13 +223,13 @@ class SampledCase:
         )
 
     def _bound(self, block: TokenBlock) -> None:
-        """What bounds the mean leak: the first chunk plans the stake, so that it is fixed before the tokens that count."""
+        """What bounds the mean errors: the first chunk plans the stake, so that it is fixed before the tokens that count."""
         if block.q is None or not len(block):
             return
-        if self.leak is None:
-            self.leak = LeakOverContexts(planned_stake(block.p, block.q, self.case.tokens, LEAK_ERROR))
+        if self.bounds is None:
+            self.bounds = StreamBounds.plan(block.p, block.q, self.case.tokens, BOUND_ERROR)
         else:
-            self.leak.add(block.tokens, block.p, block.q)
+            self.bounds.add(block.tokens, block.p, block.q)
 
     def _remember(self, block: TokenBlock) -> None:
         self.observed += np.bincount(block.tokens, minlength=block.V)
@@ -269,5 +269,12 @@ class SampledCase:
             observed_lengths,
             theory,
             tuple(self.growth),
-            self.leak.upper_bound(LEAK_ERROR) if self.leak is not None and self.mode.speculates else None,
+            *self._upper_bounds(),
         )
+
+    def _upper_bounds(self) -> tuple[float, ...]:
+        """On leak, sets of q/p, total variation and what is left unclaimed of it; none without speculation or tokens."""
+        if self.bounds is None or not self.mode.speculates:
+            return ()
+        found = self.bounds.upper()
+        return found.leak, found.ratio_sets, found.total_variation, found.unclaimed

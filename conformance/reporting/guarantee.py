@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
-from conformance.findings import JUDGED, EngineReport, Verdict
+from conformance.findings import JUDGED, EngineReport, ModeReport, Verdict
 from conformance.reporting.text import evidence, number, one_in, one_line, plural
 from conformance.reporting.violation import family_place
 from conformance.reporting.wording import mode_name, with_verdict
 
 POWER = "99.9%"
 """The probability with which a fault of the stated size would have been caught (statistics: planning)."""
+
+MOST_BOUNDED = 4
+"""Modes whose bounds are told."""
 
 
 def guarantee(report: EngineReport) -> list[tuple[str, str]]:
@@ -26,16 +29,43 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
     if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
         said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
-    bounds = [(mode_name(m.name), m.leak_bound) for m in report.modes if m.leak_bound is not None and m.leak_bound < 1]
-    if bounds and conforming:
-        shown = "; ".join(f"{number(bound, 2)} ({name})" for name, bound in sorted(bounds, key=lambda one: one[1])[:4])
-        shown += f"; and {plural(len(bounds) - 4, 'mode')} with more" if len(bounds) > 4 else ""
-        said.append(("Bound", f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."))
+    if conforming:
+        bounds = _bounds(report)
+        said += [("Bound", bounds)] if bounds else []
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:
-        said.append(("Not claimed", "Nothing is said about smaller faults, other settings, or what was not tested."))
+        least = min((mode.unclaimed for mode in report.modes if mode.unclaimed is not None), default=None)
+        whole = "" if least is None else f"total variation over the whole vocabulary below {number(least, 2)}, "
+        said.append(("Not claimed", f"Nothing is said about smaller faults, {whole}other settings, or what was not tested."))
     return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
+
+
+def _bounds(report: EngineReport) -> str:
+    """Upper bounds on how wrong each mode can still be, of the modes with the lowest; empty where there are none.
+
+    Reports of before there were three bounds have the leak's alone.
+    """
+    bounded = sorted(
+        (m for m in report.modes if m.leak_bound is not None and m.leak_bound < 1), key=lambda m: m.leak_bound or 0
+    )
+    if not bounded:
+        return ""
+    more = f"; and {plural(len(bounded) - MOST_BOUNDED, 'mode')} with more" if len(bounded) > MOST_BOUNDED else ""
+    shown = "; ".join(f"{_readings(mode)} ({mode_name(mode.name)})" for mode in bounded[:MOST_BOUNDED]) + more
+    if any(mode.unclaimed is None for mode in bounded):
+        return f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."
+    what = "the leak to the draft, the error on every set {q/p ≥ t} and total variation at the resolution “top 50 and the rest”"
+    return (
+        f"In each mode, with 99% confidence for all three at once, {what} are at most {shown}: means over the contexts judged, "
+        "in which errors of opposite signs can cancel."
+    )
+
+
+def _readings(mode: ModeReport) -> str:
+    """The bounds of one mode."""
+    some = (mode.leak_bound, mode.ratio_sets_bound, mode.total_variation_bound)
+    return ", ".join(number(bound, 2) for bound in some if bound is not None)
 
 
 def caught(report: EngineReport) -> list[tuple[str, list[str]]]:

@@ -130,6 +130,18 @@ def test_the_bound_on_the_leak_is_stated_where_there_is_one() -> None:
     assert "the mean leak to the draft is at most 0.036 (draft model, k = 3)." in said
 
 
+def test_the_three_bounds_are_stated_together_and_what_is_left_unclaimed() -> None:
+    bounds = {"leak_bound": 0.0359, "ratio_sets_bound": 0.05, "total_variation_bound": 0.1171, "unclaimed": 0.123}
+    plain, drafted, other = conforming().modes
+    modes = (plain, dataclasses.replace(drafted, **bounds), dataclasses.replace(other, **dict.fromkeys(bounds, 1.0)))
+    said = " ".join(html.page([dataclasses.replace(conforming(), modes=modes)]).split())
+    assert (
+        "with 99% confidence for all three at once, the leak to the draft, the error on every set {q/p ≥ t} and total" in said
+    )
+    assert "are at most 0.036, 0.050, 0.12 (draft model, k = 3): means over the contexts judged" in said
+    assert "Nothing is said about smaller faults, total variation over the whole vocabulary below 0.12, other settings" in said
+
+
 def test_hostile_texts_stay_texts() -> None:
     said = html.page([hostile()])
     reader = Reader(said)

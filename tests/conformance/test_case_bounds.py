@@ -1,4 +1,4 @@
-"""The bound on the mean leak that a case gathers as it goes."""
+"""The bounds on mean errors that a case gathers as it goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.sampled_case import LEAK_ERROR, SampledCase
+from conformance.sampled_case import SampledCase
 from conformance.statistics import TokenBlock
 
 P, Q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.05, 0.05, 0.1, 0.8])
@@ -31,8 +31,8 @@ def test_it_lies_above_the_true_leak_and_not_far_above(leak: float) -> None:
     rng, one = np.random.default_rng(), case(10_000)
     for _ in range(20):
         one._bound(block(leak, 500, rng))
-    assert one.leak is not None
-    assert one.leak.n == 9_500, "the first chunk plans the stake, and does not count"
-    bound = one.leak.upper_bound(LEAK_ERROR)
+    assert one.bounds is not None
+    assert one.bounds.n == 9_500, "the first chunk plans the stake, and does not count"
+    bound = one.bounds.upper().leak
     assert bound > leak - 0.03  # it is wrong in 1% of the runs at most, and then by little
     assert bound < leak + 0.12
