@@ -87,7 +87,8 @@ def _expected(path: Path, number: int, entry: object) -> Expected:
     for name, kind in FIELDS.items():
         if type(entry.get(name)) is not kind:
             what = "a whole number" if kind is int else "a text"
-            raise UsageProblem(f"{where}: {name} is {entry.get(name)!r}; write {what}")
+            found = repr(entry[name]) if name in entry else "missing"
+            raise UsageProblem(f"{where}: {name} is {found}; write {what}")
     if "expires" in entry and type(entry["expires"]) is not date:
         raise UsageProblem(f"{where}: expires is {entry['expires']!r}; write a date, as 2027-01-31")
     known = (*FIELDS, "verdict", "expires")

@@ -184,7 +184,7 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.", markup=False
     )
     if settings.temperature > 0:
-        console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}, or more.")
+        console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}.")
         _print_numerics(subject, settings, console)
     try:
         margin = subject.margin

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from conformance.checks.law import NOTHING
 from conformance.checks.outputs import differences
 from conformance.checks.places import Place, judged, nonsense, not_promised
 from conformance.components import Floats
@@ -112,9 +113,7 @@ def independence_finding(
         alpha=alpha,
         log10_evidence=log_e / math.log(10),
         statistics=tuple(Statistic(e.check, e.n, log10_evidence=e.log10_e, holder=e.holder) for e in ledger.evidence(mode)),
-        detects=f"a correlation of about {smallest:.2g} between two rows"
-        if math.isfinite(smallest)
-        else "no correlation below 1/3",
+        detects=f"a correlation of about {smallest:.2g} between two rows" if math.isfinite(smallest) else NOTHING,
         violations=tuple(map(str, places)),
     )
 

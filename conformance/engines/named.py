@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 
 from conformance.engines import BY_NAME, Registered
 from conformance.problems import UsageProblem
@@ -55,13 +56,17 @@ def _why(name: str, module: str, said: list[str]) -> str:
     if not said:
         return f"{name} cannot be called; name a function that takes the models and gives the engine"
     kind, _, message = said[-1].partition(": ")
-    if kind in ("ModuleNotFoundError", "AttributeError"):
+    if kind == "AttributeError" and message.startswith("module "):
+        return (
+            f"cannot load {name}: {message}; name the function in it that takes the models and gives the engine, such as make"
+        )
+    if kind == "ModuleNotFoundError":
         return f"cannot load {name}: {message}; modules are looked for in the current folder, then among the installed packages"
     return f"importing {module} ends with {said[-1]}; `python -c 'import {module}'` shows where"
 
 
 def _is_module(name: str) -> bool:
     try:
-        return find_spec(name) is not None
+        return PathFinder.find_spec(name.partition(".")[0], [os.getcwd(), *sys.path]) is not None
     except (ImportError, ValueError):
         return False

@@ -35,8 +35,8 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:
-        least = min((mode.unclaimed for mode in report.modes if mode.unclaimed is not None), default=None)
-        whole = "" if least is None else f"total variation over the whole vocabulary below {number(least, 2)}, "
+        least = min((mode.unclaimed for mode in report.modes if mode.unclaimed is not None), default=1.0)
+        whole = "" if least >= 1 else f"total variation over the whole vocabulary below {number(least, 2)}, "
         said.append(("Not claimed", f"Nothing is said about smaller faults, {whole}other settings, or what was not tested."))
     return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
 

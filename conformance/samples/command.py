@@ -106,4 +106,4 @@ def _print_plan(path: Path, found: Survey, subject: Subject, judging: Judging, c
         level = Level("samples", largest.tokens, 0, "")
         settings = AuditSettings(level, judging.alpha, judging.seed, max(largest.k, 1), largest.temperature)
         caught = can_catch(subject, settings)
-        console.print(f"Would be caught in mode {largest.name!r}, with probability 99.9%: {caught}, or more.", markup=False)
+        console.print(f"Would be caught in mode {largest.name!r}, with probability 99.9%: {caught}.", markup=False)

@@ -196,6 +196,8 @@ class _Samples:
 
     def _notes(self) -> Iterator[str]:
         yield "Judged from samples: how they were chosen, and that none is missing, is their giver's word."
+        if not self.judging.has_draft:
+            yield "Judged without the draft model: with its folder as --draft, faults of verification show in far fewer tokens."
         if OFF not in self.modes:
             yield f'There are no samples of a mode "{OFF}": what is not speculation\'s fault cannot be told from what is.'
         elif any(one.mode == OFF and one.verdict is Verdict.VIOLATES for one in self.findings.values()):

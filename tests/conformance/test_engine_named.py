@@ -33,8 +33,9 @@ def test_names_of_the_registry_are_its_engines() -> None:
     [
         ("vlm", "no engine is called 'vlm'; there are specref, specref-engine, transformers"),
         ("json", "an adapter is named as json:make"),
+        ("mine", "an adapter is named as mine:make"),
         ("nowhere:make", "No module named 'nowhere'; modules are looked for in the current folder"),
-        ("mine:mak", "module 'mine' has no attribute 'mak'"),
+        ("mine:mak", "module 'mine' has no attribute 'mak'; name the function in it"),
         ("mine:NUMBER", "mine:NUMBER cannot be called"),
         ("broken:make", "importing broken ends with SyntaxError"),
         ("raises:make", "importing raises ends with RuntimeError: no driver; `python -c 'import raises'` shows where"),

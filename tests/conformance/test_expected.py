@@ -106,7 +106,7 @@ def test_only_a_mode_that_should_be_there_is_missed(tmp_path: Path, mode: str, l
         ("violation = 3", "write .* tables only"),
         ("[[violation]\n", "cannot read"),
         (ENTRY.replace("n = 2000", "n = 'many'"), "violation 1 .* n is 'many'; write a whole number"),
-        (ENTRY.replace("mode", "mood"), "mode is None; write a text"),
+        (ENTRY.replace("mode", "mood"), "mode is missing; write a text"),
         (ENTRY + "size = 3\n", "nothing is called 'size'"),
         ("[other]\n", "holds other; write"),
         ("violation = [3]", "violation 1 .* write it as a"),

@@ -205,7 +205,7 @@ def test_parquet_and_gzip_say_the_same_as_json_lines(tmp_path: Path) -> None:
     import gzip
 
     lines = sampled(number=10)
-    lines[3]["settings"]["seed"] = 8  # a column that other rows do not have
+    lines[3]["settings"]["stop_sequences"] = [[0] * 9]  # a column that other rows do not have
     path = write(tmp_path / "samples.jsonl", lines)
     packed = tmp_path / "samples.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))

@@ -133,6 +133,8 @@ def test_the_bound_on_the_leak_is_stated_where_there_is_one() -> None:
 def test_the_three_bounds_are_stated_together_and_what_is_left_unclaimed() -> None:
     bounds = {"leak_bound": 0.0359, "ratio_sets_bound": 0.05, "total_variation_bound": 0.1171, "unclaimed": 0.123}
     plain, drafted, other = conforming().modes
+    nothing = dataclasses.replace(drafted, **dict.fromkeys(bounds, 1.0))
+    assert "vocabulary below" not in html.page([dataclasses.replace(conforming(), modes=(plain, nothing))])
     modes = (plain, dataclasses.replace(drafted, **bounds), dataclasses.replace(other, **dict.fromkeys(bounds, 1.0)))
     said = " ".join(html.page([dataclasses.replace(conforming(), modes=modes)]).split())
     assert (
