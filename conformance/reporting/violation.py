@@ -57,7 +57,9 @@ def holder(finding: Finding) -> str:
     best = _strongest(finding)
     if best is None:
         return ""
-    said = f"Most of it lies with the check “{one_line(best.name, 60)}”, and there with the bet “{one_line(best.holder, 80)}”"
+    said = (
+        f"Most evidence lies with the check “{one_line(best.name, 60)}”, and there with the bet “{one_line(best.holder, 80)}”"
+    )
     return f"{said}: {evidence(best.log10_evidence)} powers of ten after {count(best.n)} {one_line(finding.unit, 30)}."
 
 
