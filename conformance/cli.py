@@ -78,6 +78,7 @@ def audit(
       specref audit my_engine_adapter:make --target ./my-model --draft ./my-draft
       specref audit http://127.0.0.1:8000/v1 --target ./my-model
     """
+    from conformance.interruption import ending_at_once
     from conformance.run import run_audits
 
     chosen = level_named(level) if tokens is None else level_named(level).of_tokens(tokens)
@@ -91,7 +92,9 @@ def audit(
             os.environ[variable] = value
     called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    raise typer.Exit(run_audits(names, settings, target, draft, expected, folder, console, evidence, where))
+    with ending_at_once(console, evidence):
+        code = run_audits(names, settings, target, draft, expected, folder, console, evidence, where)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -24,6 +24,13 @@ LOOK = 0.5
 """Seconds between two looks at an engine that is waited for."""
 STARTING = 60.0
 """Seconds that any engine's process has to report: a busy machine needs many to import what an adapter needs."""
+_RUNNING: set[WorkerProcess] = set()
+
+
+def end_all() -> None:
+    """End every worker of this judge by force, with all that it started; whoever waits for it hears of a crash."""
+    for one in tuple(_RUNNING):
+        one.kill(wait=True)
 
 
 class WorkerProcess:
@@ -50,6 +57,7 @@ class WorkerProcess:
                     stderr=self._log,
                     start_new_session=True,
                 )
+                _RUNNING.add(self)
                 self._pipe = self._accept(listener)
         finally:
             os.rmdir(folder)
@@ -72,7 +80,7 @@ class WorkerProcess:
         assert self._pipe is not None
         try:
             self._wait(self._pipe)
-            watchdog = threading.Timer(self._patience, self._end_processes)  # for an engine that stops within a message
+            watchdog = threading.Timer(self._patience, self.kill)  # for an engine that stops within a message
             watchdog.start()
             try:
                 said = receive(self._pipe.recv_bytes)
@@ -149,13 +157,16 @@ class WorkerProcess:
         lines = printed.decode(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
 
-    def _end_processes(self) -> None:
+    def kill(self, wait: bool = False) -> None:
+        """End its processes by force. wait: until it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)  # with everything that the engine started
+        if wait:
+            self._process.wait()
 
     def _end(self) -> None:
-        self._end_processes()
-        self._process.wait()
+        self.kill(wait=True)
+        _RUNNING.discard(self)
         if self._pipe is not None:
             self._pipe.close()
         self._log.close()
