@@ -74,10 +74,13 @@ def test_sampled_speculation_is_wrong_as_shipped_and_right_once_corrected(factor
     assert set(verdicts(report, "GREEDY-1").values()) == {Verdict.CONFORMS}
 
 
-def test_general_probes_narrow_the_cause(subject: Subject) -> None:
-    """They know nothing of vLLM; `test_audit_triage` shows what they say of other faults."""
-    report = audited(SHIPPED, ("off", "ngram"), subject, requests=1)
-    law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", "ngram"))
+@pytest.mark.parametrize("options", ["", ", prefix cache"])
+def test_general_probes_narrow_the_cause(options: str, subject: Subject) -> None:
+    """They know nothing of vLLM; `test_audit_triage` shows what they say of other faults. They ask for a prompt twice, which a
+    prefix cache holds by then."""
+    mode = f"ngram{options}"
+    report = audited(SHIPPED, (f"off{options}", mode), subject, requests=1)
+    law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", mode))
     assert "Cause (settings): sampling settings do not reach verification; at temperature 0 it conforms" in law.summary
     assert any(place.startswith("temperatures (0.5, 1.0, 1.6) asked for") for place in law.violations)
 
