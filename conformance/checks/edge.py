@@ -113,13 +113,15 @@ HEALTHY = EdgeCase("", "healthy", np.tile([0.1, 0.2, 0.3, 0.4], (2, 1)), np.arra
 
 
 def ask_edges(verifier: ChainVerifier, repeats: int = REPEATS) -> list[EdgeAnswer]:
-    """Hand every case to a verifier; without uniforms, `repeats` times with other seeds."""
+    """Hand every case to a verifier; without uniforms, `repeats` times with other seeds, or until it raises."""
     answers = []
     for case in edge_cases(verifier.rule):
         for seed in range(1 if verifier.takes_uniforms else repeats):
             answer = _call(verifier, (HEALTHY, case, HEALTHY), seed)
             alone = _call(verifier, (HEALTHY, HEALTHY), seed) if verifier.takes_uniforms else None
             answers.append(EdgeAnswer(case, answer, alone if isinstance(alone, VerifiedBatch) else None))
+            if isinstance(answer, Exception):  # chance has no part in it, and what it ended may be slow to start again
+                break
     return answers
 
 
