@@ -1,7 +1,8 @@
 """The drafters of the reference beside the draft model, each with a rule that verifies it, for the reference engine.
 
 Medusa and EAGLE draft from the hidden states of one target, so they come with the trained family alone; the others draft for
-any target. (Jacobi and lookahead decoding have loops of their own in `specref.drafters`, and are no drafters.)
+any target. Jacobi and lookahead decoding have loops of their own in `specref.drafters`; here they are drafters, and what their
+passes find is verified as any other draft, so at every temperature. What is no mode is in `NOT_MODES`, with the reason.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from specref.drafters import eagle, medusa
 from specref.drafters.cross_vocabulary import HubCodec, Reencoded, SharedVocabulary, shared_tokens
 from specref.drafters.eagle import EagleReader
 from specref.drafters.early_exit import EarlyExit
+from specref.drafters.jacobi import JacobiDrafter
+from specref.drafters.lookahead import LookaheadDrafter, Shape
 from specref.drafters.multi_token import MultiTokenHeads
 from specref.engine import CachedTransformer, by_draft_model, by_drafter
 from specref.engine.speculation import ProposerFactory, WithDrafter
-from specref.generate import ModelDrafter
+from specref.generate import GreedyDrafter, ModelDrafter
 from specref.models import TransformersModel
 from specref.processors import SamplingSettings
 from specref.tree_attention import TreeTarget
@@ -35,6 +38,20 @@ CHOICES = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 """Medusa's tree, by ranks of each head's best tokens."""
 GROWN = 6
 """Drafted tokens of a tree that grows."""
+GUESSES = 3
+"""n-grams that lookahead decoding tries at once."""
+
+GREEDY = "at temperature 0 every rule decides as it does, and at any other the engine refuses it"
+LOSSY = "it changes the law on purpose; `conformance.controls.lossy` reports its exact law"
+NOT_MODES = {
+    "specref.rules.chain.greedy": GREEDY,
+    "specref.rules.tree.greedy": GREEDY,
+    "specref.rules.tree.walk": "the rules of trees have it in common; it is none by itself",
+    "specref.rules.typical.typical": LOSSY,
+    "specref.rules.typical.ensemble": LOSSY,
+    "specref.rules.typical.lenient": LOSSY,
+}
+"""The rules and drafters of the reference that no mode of the trained family has, and why."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +182,27 @@ def all_drafters(models: Models, target: TransformersModel, draft: TransformersM
         torch.manual_seed(0)
         heads = MultiTokenHeads(target.model, depth=2).eval()
         found.append(Drafting("multi-token heads, block", "block", lambda k: by_drafter(heads)))
+    best = GreedyDrafter(draft)
+    found.append(Drafting("draft model's best tokens, one-hot", "one_hot", lambda k: by_drafter(best)))
+    found += _by_itself(target.model)
     found += _by_text(models, target, draft, maps)
     if models.target.resolve() == pretrained.path("target").resolve():
         found += _trained(target.model, maps)
     return found, maps
+
+
+def _by_itself(model: Any) -> Iterable[Drafting]:
+    """The target drafts for itself."""
+
+    def jacobi(k: int) -> ProposerFactory:
+        return lambda prompt, settings: WithDrafter(JacobiDrafter(TreeTarget(model), passes=2), prompt, settings)
+
+    def lookahead(k: int) -> ProposerFactory:
+        shape = Shape(W=k, N=k + 1, G=GUESSES)
+        return lambda prompt, settings: WithDrafter(LookaheadDrafter(TreeTarget(model), shape), prompt, settings)
+
+    yield Drafting("Jacobi, one-hot", "one_hot", jacobi)
+    yield Drafting("lookahead, one-hot", "sequential_one_hot", lookahead, lambda k: GUESSES * k)
 
 
 def _by_text(models: Models, target: TransformersModel, draft: TransformersModel, maps: list[Any]) -> Iterable[Drafting]:
@@ -202,6 +236,11 @@ def _trained(model: Any, maps: list[Any]) -> Iterable[Drafting]:
         )
 
     yield Drafting("Medusa tree, one-hot", "sequential_one_hot", by_medusa, lambda k: max(k, len(tree_choices(k))))
+    yield Drafting(
+        "Medusa, token matching",
+        "token_matching",
+        lambda k: lambda prompt, settings: WithDrafter(medusa.MedusaDrafter(heads, TreeTarget(model)), prompt, settings),
+    )
     nets = {name: eagle.load(pretrained.path(name), model) for name in ("eagle", "eagle3")}
     maps.append(Eagle3Map(nets["eagle3"]))  # type: ignore[arg-type]
     yield Drafting("EAGLE, ratio", "ratio", lambda k: by_eagle(nets["eagle"], eagle.EagleDrafter))
@@ -210,10 +249,14 @@ def _trained(model: Any, maps: list[Any]) -> Iterable[Drafting]:
         shape = tree_shape(k)
         return by_eagle(nets["eagle"], lambda net, target: eagle.EagleDrawnTree(net, target, shape))
 
+    def ranked(k: int) -> ProposerFactory:
+        return by_eagle(nets["eagle"], lambda net, target: eagle.EagleRankedTree(net, target, tree_choices(k)))
+
     def grown(k: int) -> ProposerFactory:
         return by_eagle(nets["eagle3"], lambda net, target: eagle.EagleGrowingTree(net, target, top_k=2, nodes=GROWN))
 
     yield Drafting("EAGLE tree, without replacement", "without_replacement", drawn, lambda k: len(tree_shape(k)) - 1)
+    yield Drafting("EAGLE tree, one-hot", "sequential_one_hot", ranked, lambda k: max(k, len(tree_choices(k))))
     yield Drafting("EAGLE-3 growing tree, target only", "target_only", grown, lambda k: max(k, GROWN))
 
 

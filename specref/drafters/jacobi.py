@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specref.chance import Chance
+from specref.draft import Draft
 from specref.models import LanguageModel, Tokens
 from specref.stopping import Stops
 
@@ -90,6 +92,33 @@ def agreement(one: Tokens, other: Tokens) -> int:
     while common < min(len(one), len(other)) and one[common] == other[common]:
         common += 1
     return common
+
+
+class JacobiDrafter:
+    """Drafts what `passes` Jacobi iterations make of the last token, repeated k times.
+
+    Jacobi decoding itself (`generate`) goes on to the fixed point, which is what greedy decoding writes. Stopped before it, the
+    block is a draft of chosen tokens, which `one_hot_ratio`, `token_matching` and `greedy` verify losslessly.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> JacobiDrafter(TableModel(5, seed=1), passes=2).draft((1,), 4, SampledChance(0)).tokens
+    (0, 1, 4, 1)
+
+    Raises ValueError for passes below 1.
+    """
+
+    def __init__(self, target: LanguageModel, passes: int) -> None:
+        if passes < 1:
+            raise ValueError(f"passes is {passes}; without 1 pass or more the draft repeats the last token")
+        self.target, self.passes = target, passes
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """See `Drafter.draft`."""
+        if k < 1:
+            return Draft.chosen(())
+        found = jacobi(self.target, context, context[-1:] * k)
+        return Draft.chosen(found.guesses[min(self.passes, found.passes)])
 
 
 def generate(target: LanguageModel, prompt: Sequence[int], *, block: int, stops: Stops) -> tuple[Tokens, tuple[Jacobi, ...]]:

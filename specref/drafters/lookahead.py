@@ -230,6 +230,43 @@ def one_round(
     return after, Round(len(state), step.guessed.tokens[1:], verified.accepted, emitted, name)
 
 
+class LookaheadDrafter:
+    """Lookahead decoding as the drafter of one request: its window is read in a pass of its own, the guesses are the draft.
+
+    The drafts are those of `generate`, for the same rules. Asked again after the same context, it answers the same.
+
+    >>> from specref.chance import SampledChance
+    >>> from specref.models import TableModel
+    >>> drafter = LookaheadDrafter(TableModel(2, seed=4), Shape(W=2, N=2, G=2))
+    >>> [drafter.draft(context, 1, SampledChance(0)).tokens for context in ((1,), (1, 1), (1, 1, 1))]
+    [(1,), (1, 1), (1, 0, 1)]
+    """
+
+    def __init__(self, target: LanguageModel, shape: Shape) -> None:
+        self.target, self.shape, self.pool = target, shape, Pool(shape.G)
+        self.window: Window = ()
+        self.newest: Tokens = ()
+        self.context: Tokens = ()
+
+    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
+        """See `Drafter.draft`; the tree is at most `k` deep."""
+        if context != self.context:
+            self._look(context, chance)
+        tree = TokenTree.from_paths(context[-1], [guess[:k] for guess in self.pool.after(context[-1])])
+        return Draft.chosen(tree.tokens, tree)
+
+    def _look(self, context: Tokens, chance: Chance) -> None:
+        """Keep what the last pass completed, move the window to the end of `context`, and read it there."""
+        if self.window:
+            self.pool = self.pool.adding(completed(self.window, self.newest, self.shape))
+            self.window = next_window(self.window, self.newest, context[-1], self.shape)
+        else:
+            self.window = first_window(context, self.shape, chance)
+        step = Step(self.window, [])
+        laws = laws_at_nodes(self.target, context, step.tree)
+        self.newest, self.context = tuple(int(laws[node].argmax()) for node in step.newest), context
+
+
 def generate(
     target: LanguageModel, rule: Rule, prompt: Sequence[int], *, shape: Shape, stops: Stops, chance: Chance
 ) -> Generation:

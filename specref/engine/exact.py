@@ -79,7 +79,10 @@ def _seen(engine: Engine) -> Hashable:
 
 
 def _copied(engine: Engine) -> Engine:
-    """A copy that shares models and drafters, which keep nothing of a request."""
+    """A copy that shares models and drafters, which keep nothing of a request.
+
+    (One that does, as `LookaheadDrafter`, needs `exact_law` over whole generations.)
+    """
     shared: list[object] = [engine.model]
     for request in engine.requests.values():
         shared += [request.speculation, *(getattr(request.proposer, name, None) for name in ("model", "drafter"))]
