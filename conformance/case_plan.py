@@ -8,7 +8,7 @@ turns, so that they cost no cases of their own. What then has not met yet is add
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from conformance.asked_law import forbids
@@ -51,6 +51,8 @@ def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject,
         if not _mixture_is_unknown(mode, setting)
     }
     turns = _turns(modes, len(some) if level.cases == "all" else 1, len(names))
+    if level.cases == "all":
+        turns += [(m, 0, 0) for m, mode in enumerate(modes) if mode.brief]
     chosen = dict.fromkeys(key for key in turns if key in rows)
     if level.cases != "plain" or others:
         keys = list(rows)
@@ -60,16 +62,15 @@ def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject,
     return CasePlan(tuple(cases), {case.name: rows[key] for case, key in zip(cases, listed)})
 
 
-def _turns(modes: Sequence[Mode], settings: int, pairs: int) -> Iterator[Key]:
+def _turns(modes: Sequence[Mode], settings: int, pairs: int) -> list[Key]:
     """So many settings of every mode that is no brief one: the plain one on the first pair of models, the others on one pair
     after the other, so that each mode and each setting meets every pair.
 
-    >>> list(_turns([Mode("off"), Mode("fast", {"k": 2})], 3, 2))
+    >>> _turns([Mode("off"), Mode("fast", {"k": 2})], 3, 2)
     [(0, 0, 0), (0, 1, 1), (0, 2, 0), (1, 0, 0), (1, 1, 0), (1, 2, 1)]
     """
-    for m, mode in enumerate(modes):
-        for s in range(settings if not mode.brief else 0):
-            yield m, s, (m + s) % pairs if s else 0
+    full = [m for m, mode in enumerate(modes) if not mode.brief]
+    return [(m, s, (m + s) % pairs if s else 0) for m in full for s in range(settings)]
 
 
 def _mixture_is_unknown(mode: Mode, setting: Setting) -> bool:

@@ -162,7 +162,7 @@ def test_a_mode_whose_models_are_not_here_is_not_run_and_says_what_to_do(
 
 def test_a_target_that_names_layers_and_has_none_is_not_run(other_architectures: dict[str, Models]) -> None:
     engine = TransformersEngine(other_architectures["deepseek_v3"])
-    with pytest.raises(NotHere, match="use_mtp: the target's folder has no layers"):
+    with pytest.raises(NotHere, match="use_mtp: the target has no layers"):
         answers(engine, "multi-token prediction", requests(engine, 1, SamplingSettings(max_tokens=8)))
 
 

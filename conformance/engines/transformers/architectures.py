@@ -103,9 +103,11 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 """What each architecture is given beside `SHAPE`; None leaves a name out."""
 
 
-def tiny_config(architecture: str, vocabulary: int = V, **special: int) -> Any:
-    """The configuration of a tiny model. special: the ids of special tokens."""
+def tiny_config(architecture: str, vocabulary: int = V, repeated: int = 1, **special: int) -> Any:
+    """The configuration of a tiny model. repeated: how often its two layers come. special: the ids of special tokens."""
     given = SHAPE | ARCHITECTURES[architecture] | {"vocab_size": vocabulary}
+    given["num_hidden_layers"] *= repeated
+    given |= {"layer_types": given["layer_types"] * repeated} if "layer_types" in given else {}
     shape = {name: value for name, value in given.items() if value is not None}
     if "q_lora_rank" in given:
         shape["q_lora_rank"] = None  # which means something: queries are not compressed

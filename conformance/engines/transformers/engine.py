@@ -21,7 +21,7 @@ BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
 DRAFTED_BY_A_MODEL = {"assistant_model", "assistant_early_exit", "assistant_tokenizer"}
 """Settings under which a model's own `generate` makes the drafts."""
-NO_LAYERS = "no layers for multi-token prediction; give a model with them as --target"
+NO_LAYERS = "use_mtp: the target has no layers for multi-token prediction; give a model with them as --target"
 DRAFT_LENGTHS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 """Settings that an assistant reads from its own generation configuration."""
 
@@ -90,7 +90,7 @@ class TransformersEngine(Engine):
                 out = self._target.generate(ids, attention_mask=mask, generation_config=config, **named)
         except (ValueError, RuntimeError) as error:
             if "use_mtp" in mode.speculation and "weights are missing" in str(error):
-                raise NotHere(f"use_mtp: the target's folder has {NO_LAYERS}") from error
+                raise NotHere(NO_LAYERS) from error
             refused = _refused(error, mode)
             if not refused:
                 raise
@@ -156,14 +156,14 @@ class TransformersEngine(Engine):
 
     def _check_models(self, mode: Mode) -> None:
         """Raise NotHere for a mode whose drafts come from layers or models that are not here."""
-        asked, target, draft = mode.speculation, type(self._target).__name__, type(self._draft).__name__
-        alone = f"such drafts are judged alone (component: {mode.drafter})"
+        asked, draft = mode.speculation, type(self._draft).__name__
+        alone = f"and the draft is none; such drafts are judged alone (component: {mode.drafter})"
         if "use_mtp" in asked and getattr(self._target.config.get_text_config(), "num_mtp_layers", None) is None:
-            raise NotHere(f"use_mtp: the target, a {target}, has {NO_LAYERS}")
+            raise NotHere(NO_LAYERS)
         if "single_position" in asked and not draft.startswith(("Gemma4Assistant", "Gemma4UnifiedAssistant")):
-            raise NotHere(f"single_position: it takes a Gemma 4 assistant, and the draft is a {draft}; {alone}")
+            raise NotHere(f"single_position: it takes a Gemma 4 assistant, {alone}")
         if "speculation_type" in asked and not hasattr(self._draft.config, "block_size"):
-            raise NotHere(f"speculation_type='dflash': it takes a block drafter, and the draft is a {draft}; {alone}")
+            raise NotHere(f"speculation_type='dflash': it takes a block drafter, {alone}")
 
     def close(self) -> None:
         """See `Engine.close`."""

@@ -1,4 +1,5 @@
-"""Pairs of models of other architectures than ours, which have our vocabulary and tokenizer: every mode can be tried on them.
+"""Pairs of models of other architectures than ours: with our vocabulary, tokenizer and number of layers, so that every mode of
+ours can be tried on them.
 
 A draft is its target with noise on the weights, so that drafts are accepted often, and not always.
 """
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 
-from conformance.engines.transformers.architectures import made, tiny_config
+from conformance.engines.transformers.architectures import SHAPE, made, tiny_config
 from conformance.protocols import Models
 from specref import pretrained
 
@@ -32,9 +33,9 @@ def make(folder: Path) -> list[tuple[str, Models]]:
 def _pair(architecture: str, folder: Path) -> Models:
     ours = pretrained.path("target")
     ends = transformers.GenerationConfig.from_pretrained(str(ours))
-    vocabulary = transformers.AutoConfig.from_pretrained(str(ours)).vocab_size
+    like = transformers.AutoConfig.from_pretrained(str(ours))
     special = {name: getattr(ends, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    config = tiny_config(architecture, vocabulary, **special)
+    config = tiny_config(architecture, like.vocab_size, like.num_hidden_layers // SHAPE["num_hidden_layers"], **special)
     target = made(transformers.AutoModelForCausalLM.from_config, config)
     models = Models(folder / "target", folder / "draft")
     for model, place in ((target, models.target), (_with_noise(target), models.draft)):
