@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from conformance.problems import UsageProblem
 from specref.speedup import (
     H100,
     LLAMA3_8B,
@@ -67,5 +68,8 @@ def run_speedup(acceptance: float, k: int, gpus: int, context: int, plot: Path |
             f"as acceptance {one.as_acceptance:.2f}, as share {one.as_share:.2f}"
         )
     if plot is not None:
-        figure(rows, f"Llama-3 70B, acceptance {acceptance:g}, k = {k}").savefig(plot)
+        try:
+            figure(rows, f"Llama-3 70B, acceptance {acceptance:g}, k = {k}").savefig(plot)
+        except (OSError, ValueError) as error:  # no such folder, or a kind of file that there is not
+            raise UsageProblem(f"cannot draw {plot}: {error}; give a file that ends with .svg, .png or .pdf") from error
         console.print(f"Figure: {plot}")

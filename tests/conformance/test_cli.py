@@ -49,6 +49,8 @@ def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0, hidden_poison
         (["audit", "transformers", "--out", "/proc"], "cannot write reports to /proc"),
         (["prove", "--scale", "0"], "scale is 0"),
         (["speedup", "--acceptance", "2"], "acceptance is 2"),
+        (["speedup", "--plot", "/nowhere/x.svg"], "cannot draw /nowhere/x.svg"),
+        (["speedup", "--plot", "x.foo"], "give a file that ends with .svg, .png or .pdf"),
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(
