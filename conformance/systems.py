@@ -44,11 +44,12 @@ SYSTEMS = (
         ("specref.batched.chain",),
         audit=("specref", "specref-engine", "transformers", "vllm"),
     ),
-    System("Medusa heads", ("specref.drafters.medusa",), audit=("vllm",)),
+    System("Medusa heads", ("specref.drafters.medusa",), audit=("specref-engine", "vllm")),
     System(
         "Medusa candidate tree and tree attention",
         ("specref.tree", "specref.tree_attention"),
         ("specref.batched.masks", "specref.cuda"),
+        audit=("specref-engine",),
     ),
     System(
         "A general token tree",
@@ -56,8 +57,12 @@ SYSTEMS = (
         ("specref.batched.tree", "specref.cuda"),
         audit=("specref", "specref-engine"),
     ),
-    System("EAGLE-style draft net", ("specref.drafters.eagle",), audit=("vllm",)),
-    System("Lookahead decoding, Jacobi iteration", ("specref.drafters.lookahead", "specref.drafters.jacobi")),
+    System("EAGLE-style draft net", ("specref.drafters.eagle",), audit=("specref-engine", "vllm")),
+    System(
+        "Lookahead decoding, Jacobi iteration",
+        ("specref.drafters.lookahead", "specref.drafters.jacobi"),
+        audit=("specref-engine",),
+    ),
     System("Serving through vLLM", audit=("vllm", "vllm-server")),
     System(
         "KV update after verification",
@@ -65,7 +70,7 @@ SYSTEMS = (
         ("specref.batched.cache", "specref.cuda"),
         audit=("specref-engine", "transformers"),
     ),
-    System("Drafts from another family", ("specref.drafters.cross_vocabulary",), audit=("transformers",)),
+    System("Drafts from another family", ("specref.drafters.cross_vocabulary",), audit=("specref-engine", "transformers")),
     System("Choosing a method", ("specref.speedup",)),
 )
 
