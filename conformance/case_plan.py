@@ -79,9 +79,10 @@ def _mixture_is_unknown(mode: Mode, setting: Setting) -> bool:
 
 
 def _row(mode: Mode, modes: Sequence[Mode], setting: Setting, pair: str, *, coarse: bool) -> Row:
-    """The factors of a case. coarse: modes count as equal that declare one rule and one law of drafts."""
+    """The factors of a case. coarse: modes count as equal that declare one rule and one law of drafts, and an option is one
+    of the factors where a mode has it."""
     alike = next(one for one in modes if one.speculation == mode.speculation)
     how = f"{mode.rule} rule, {mode.draft_law or 'no'} draft" if coarse else alike.name
     options = dict.fromkeys(name for one in modes for name in one.options)
-    values = {name: str(mode.options.get(name, UNCHANGED)) for name in options}
+    values = {name: str(mode.options.get(name, UNCHANGED)) for name in options if name in mode.options or not coarse}
     return {"mode": how, "setting": setting.name, "architecture": pair, **values}

@@ -68,7 +68,7 @@ def test_every_two_values_meet_and_weights_sum_to_one(what: str) -> None:
     some = [one.name for one in table(settings(ALL), subject())] if what != "plain" else ["plain"]
     for architecture in ("first pair", "llama"):
         assert met >= {(("architecture", architecture), ("setting", name)) for name in some}
-        assert met >= {(("architecture", architecture), ("cache", cache)) for cache in ("default", "static")}
+        assert (("architecture", architecture), ("cache", "static")) in met
 
 
 MATRIX = ("mode", "cache", "setting", "architecture")
