@@ -154,6 +154,30 @@ REGISTRY = (
         "flashspec: draft model, prompt lookup, both, a bandit of two widths, static caches, batches; typical as declared",
         share=0.25,
     ),
+    Registered(
+        "rotalabs-accel",
+        "conformance.engines.small:make_rotalabs",
+        "rotalabs_accel",
+        'nox -s "audit(rotalabs-accel)" (shares the environment of sequential-speculative-decoding)',
+        "rotalabs-accel: draft model, EAGLE, Medusa, token trees",
+        share=0.25,
+    ),
+    Registered(
+        "core-deepinfer",
+        "conformance.engines.small:make_deepinfer",
+        "core_deepinfer",
+        'nox -s "audit(core-deepinfer)" (shares the environment of sequential-speculative-decoding)',
+        "core-deepinfer: greedy speculation with states that are rolled back, and its recomputing oracle",
+        share=0.25,  # every row is computed anew
+    ),
+    Registered(
+        "mlx-lm",
+        "conformance.engines.mlx_lm:make",
+        "mlx_lm",
+        'nox -s "audit(mlx-lm)" (its own environment)',
+        "mlx-lm on a CPU: draft model, cached prefixes, log-probabilities, processors",
+        share=0.1,
+    ),
 )
 
 BY_NAME = {entry.name: entry for entry in REGISTRY}

@@ -40,6 +40,7 @@ RIGHT = {
         "flashspec",
         ["off", "draft model", "prompt lookup", "draft model, static cache", "draft model, batches"],
     ),
+    "make_deepinfer": ("core_deepinfer", ["off", "draft model", "off, recomputed", "draft model, recomputed"]),
 }
 """By what makes an engine: its package, and modes in which it gives the target's best tokens."""
 ENGINES = [entry for entry in REGISTRY if entry.factory.startswith("conformance.engines.small:")]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from conformance.protocols import Models
 
 if TYPE_CHECKING:
+    from conformance.engines.small.deepinfer import Deepinfer
     from conformance.engines.small.flashspec_engine import Flashspec
     from conformance.engines.small.lucidrains import Lucidrains
     from conformance.engines.small.mini_infer_engine import MiniInfer
+    from conformance.engines.small.rotalabs import Rotalabs
     from conformance.engines.small.rounds import RoundsEngine
 
 
@@ -46,3 +48,17 @@ def make_flashspec(models: Models) -> Flashspec:
     from conformance.engines.small.flashspec_engine import Flashspec
 
     return Flashspec(models)
+
+
+def make_rotalabs(models: Models) -> Rotalabs:
+    """rotalabs-accel."""
+    from conformance.engines.small.rotalabs import Rotalabs
+
+    return Rotalabs(models)
+
+
+def make_deepinfer(models: Models) -> Deepinfer:
+    """core-deepinfer."""
+    from conformance.engines.small.deepinfer import Deepinfer
+
+    return Deepinfer(models)

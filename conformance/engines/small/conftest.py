@@ -8,6 +8,8 @@ MODULES = {
     "seqspecdecod": "sequential.py",
     "specdec": "specdec_rounds.py",
     "speculative_decoding": "lucidrains.py",
+    "core_deepinfer": "deepinfer.py",
+    "rotalabs_accel": "rotalabs.py",
     "flashspec": "flashspec_engine.py",
     "mini_infer": "mini_infer_engine.py",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
 
 import torch
 from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
@@ -13,7 +12,7 @@ from flashspec.engine import ArmSpec, HuggingFaceDrafter, NgramDrafter, TargetMo
 
 from conformance.engines.adapting import Counts, alike, filled_up, refuse_others
 from conformance.engines.small.flashspec_modes import all_modes
-from conformance.engines.small.rounds import both_models
+from conformance.engines.small.rounds import both_models, transformers_alone
 from conformance.protocols import Engine, Mode, Models, Output, Request, Tokens, Unsupported
 
 SAMPLED = ("max_tokens", "temperature", "top_p", "eos", "seed")
@@ -61,7 +60,7 @@ class Flashspec(Engine):
         settings = batch[0].settings
         prompts = torch.tensor(filled_up([request.prompt for request in batch], mode.options.get("rows", 1)))
         if not mode.speculates:
-            return [self._plain(request) for request in batch]
+            return [transformers_alone(self._model, request) for request in batch]
         engine = self._engine(mode, batch[0])
         result = engine.generate(prompts, max_new_tokens=settings.max_tokens, eos_token_ids=settings.eos)
         for step in result.arm_steps:
@@ -69,17 +68,6 @@ class Flashspec(Engine):
             self._counts.add(mode, counts | {"emitted": step.emitted})
         rows = result.output_ids[: len(batch)].tolist()
         return [tuple(token for token in row if token != -1) for row in rows]  # -1 pads a row that has ended
-
-    def _plain(self, request: Request) -> Tokens:
-        """The engine offers nothing without speculation: what it wraps is transformers."""
-        settings, ids = request.settings, torch.tensor([request.prompt])
-        torch.manual_seed(request.seed)
-        how: dict[str, Any] = {"do_sample": False}
-        if settings.temperature:
-            how = {"do_sample": True, "temperature": float(settings.temperature), "top_k": 0, "top_p": float(settings.top_p)}
-        ends = list(settings.eos) or None
-        made = self._model.generate(ids, max_new_tokens=settings.max_tokens, eos_token_id=ends, pad_token_id=0, **how)
-        return tuple(made[0, len(request.prompt) :].tolist())
 
     def _engine(self, mode: Mode, request: Request) -> SpeculativeEngine:
         asked, settings = mode.speculation, request.settings

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from conformance.engines.adapting import Counts, refuse_others
-from conformance.protocols import Engine, Mode, Models, Output, Request
+from conformance.protocols import Engine, Mode, Models, Output, Request, Tokens
 
 KNOWN = ("max_tokens", "temperature", "eos", "stop_sequences", "seed")
 """Settings that are obeyed: by the engine, or, of ends, by the loop."""
@@ -79,6 +79,19 @@ def both_models(models: Models) -> tuple[Any, Any]:
         for folder in (models.target, models.draft)
     )
     return target, draft
+
+
+def transformers_alone(model: Any, request: Request) -> Tokens:
+    """What transformers' `generate` writes: the control of an engine that wraps it and offers nothing without speculation."""
+    settings, ids = request.settings, torch.tensor([request.prompt])
+    torch.manual_seed(request.seed)
+    how: dict[str, Any] = {"do_sample": False}
+    if settings.temperature:
+        kept = {"top_k": settings.top_k or 0, "top_p": float(settings.top_p)}
+        how = {"do_sample": True, "temperature": float(settings.temperature), **kept}
+    ends = list(settings.eos) or None
+    made = model.generate(ids, max_new_tokens=settings.max_tokens, eos_token_id=ends, pad_token_id=0, **how)
+    return new_tokens(ids, made)
 
 
 def new_tokens(before: torch.Tensor, after: Any) -> tuple[int, ...]:
