@@ -162,9 +162,18 @@ class _Audit:
                 return narrow(state, found, controls.get(state.case.name, ""), self.engines, without)
             except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
                 return Diagnosis("unknown", f"the probes could not be finished ({problem})")
+            finally:
+                self.watcher.advance(work, 1, state.case.name)
 
-        with ThreadPoolExecutor(lanes) as pool:
-            causes = list(pool.map(cause, states))
+        if not states:
+            return list(findings)
+        work = f"{self.name}, causes"
+        self.watcher.begin(work, len(states))
+        try:
+            with ThreadPoolExecutor(lanes) as pool:
+                causes = list(pool.map(cause, states))
+        finally:
+            self.watcher.end(work)
         for state, why in zip(states, causes, strict=True):
             name = state.case.name
             law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)

@@ -115,10 +115,11 @@ class SampledCase:
         with closing(crew.answers(self.mode, chunks, math.ceil(whole / size))) as answers:
             for requests, outputs in answers:
                 self._check(requests, outputs)
-                before = self.tokens
+                before = min(self.tokens, self.case.tokens)
                 proven = self.judge(requests, outputs)
                 self.seconds = time.monotonic() - started
-                watch(self.tokens - before)
+                # Of the plan: the last chunk goes beyond it, and what is proven wrong is not sampled to its end.
+                watch((self.case.tokens if proven else min(self.tokens, self.case.tokens)) - before)
                 if proven or self.done:
                     return
 

@@ -28,6 +28,8 @@ def test_a_log_has_a_line_at_every_tenth_with_time_left_and_evidence() -> None:
     percents = [int(found[1]) for line in lines if (found := re.match(r"small: (\d+)% after \d+ s, \d+ s left \(", line))]
     assert percents == sorted(set(percents))
     assert percents[-1] == 100
+    assert lines[-2].startswith("small: 100%")
+    assert lines[-1].startswith("small: done")
     assert any(re.search(r"log10 evidence -?\d+\.\d, of \d+\.\d that would prove it wrong", line) for line in lines)
 
 
