@@ -205,13 +205,15 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
         return Diagnosis("state", "a fresh process conforms: what earlier requests left behind changes later ones", said)
     said += (f"temperatures {HEATS} asked for, {tuple(round(heat, 2) for heat in heats)} fitted",)
     greedy = found.get(("GREEDY-1", state.mode.name))
-    wrong_at_zero = greedy is not None and greedy.verdict is Verdict.VIOLATES
+    at_zero = Verdict.NOT_EXPOSED if greedy is None else greedy.verdict
+    greedily = f"at temperature 0 it {'conforms' if at_zero is Verdict.CONFORMS else 'was not judged'}"
+    wrong_at_zero = at_zero is Verdict.VIOLATES
     leak, against = together.leak
     guilty = _guilty_parts(state.mode, found)
     if not wrong_at_zero and (max(heats) < FOLLOWS * min(heats) or kept_out != 0):
         cut = "the engine fails" if kept_out is None else f"{kept_out:.0%} of the tokens are outside the two best"
         said += (f"under top-k 2 {cut}",)
-        return Diagnosis("settings", "sampling settings do not reach verification; at temperature 0 it conforms", said)
+        return Diagnosis("settings", f"sampling settings do not reach verification; {greedily}", said)
     said += (f"the tokens fit {1 - leak:.2f} p + {leak:.2f} q best (log10 evidence against that: {against:.1f})",)
     if any("DRAFT" in one for one in guilty) and not any("LAW" in one for one in guilty):
         return Diagnosis("draft", OTHER_LAW, said + guilty)
@@ -222,7 +224,7 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
     if wrong_at_zero:
         why = "at temperature 0 tokens are wrong too, and not the draft's: the target reads a wrong context (cache, position)"
         return Diagnosis("context", why, said)
-    why = "at temperature 0 it conforms, settings reach it, and other requests beside it do not matter"
+    why = f"{greedily}, settings reach it, and other requests beside it do not matter"
     return Diagnosis("rule", f"{why}: what is left is the rule that verifies{_where(state)}", said)
 
 

@@ -15,6 +15,7 @@ from conformance.controls import VOCABULARY, instance
 from conformance.findings import Verdict
 from conformance.harness import InProcess
 from conformance.levels import Level
+from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.scoring import TableScorer
 from conformance.triage import OTHER_LAW
@@ -36,6 +37,15 @@ class TemperatureLost(TwoModes):
         if model is self.target and mode.speculates and request.settings.temperature > 0:
             request = replace(request, settings=replace(request.settings, temperature=1.0))
         return super().processed(model, mode, request)
+
+
+class RefusesZero(TemperatureLost):
+    """The same, and temperature 0 is refused."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        if any(request.settings.temperature == 0 for request in requests):
+            raise EngineFailed("unsupported", "temperature 0 is not supported")
+        return super().generate(mode, requests)
 
 
 class WrongRows(TwoModes):
@@ -126,7 +136,8 @@ class OneRound(SampledChance):
 @pytest.mark.parametrize(
     ("fault", "family", "says", "temperature"),
     [
-        (TemperatureLost, "settings", "sampling settings do not reach verification", 0.5),
+        (TemperatureLost, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 0.5),
+        (RefusesZero, "settings", "sampling settings do not reach verification; at temperature 0 it was not judged", 0.5),
         (WrongRows, "rows", "in the company of others", 1.0),
         (WearsOut, "state", "a fresh process conforms", 1.0),
         (FromTheTarget, "rule", "verification lets the draft's law through", 1.0),
