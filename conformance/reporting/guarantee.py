@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from conformance.findings import JUDGED, EngineReport, ModeReport, Verdict
 from conformance.reporting.text import evidence, number, one_in, one_line, plural
@@ -29,36 +30,38 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
     if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
         said.append(("Certain", "A violation that is no matter of chance is shown by its own places: it has no error rate."))
-    if conforming:
-        bounds = _bounds(report)
-        said += [("Bound", bounds)] if bounds else []
+    bounded = _bounded(report)
+    if bounded:
+        said.append(("Bound", _bounds(bounded)))
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming:
-        least = min((mode.unclaimed for mode in report.modes if mode.unclaimed is not None), default=1.0)
+        least = min((mode.unclaimed for mode in bounded if mode.unclaimed is not None), default=1.0)
         whole = "" if least >= 1 else f"total variation over the whole vocabulary below {number(least, 2)}, "
         said.append(("Not claimed", f"Nothing is said about smaller faults, {whole}other settings, or what was not tested."))
     return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
 
 
-def _bounds(report: EngineReport) -> str:
-    """Upper bounds on how wrong each mode can still be, of the modes with the lowest; empty where there are none.
+def _bounded(report: EngineReport) -> list[ModeReport]:
+    """The modes with bounds, lowest first: how wrong a mode can still be is said of what conforms, and of nothing else."""
+    laws = {f.mode for f in report.findings if f.requirement == "LAW-1" and f.verdict is Verdict.CONFORMS}
+    some = (m for m in report.modes if m.leak_bound is not None and m.leak_bound < 1 and m.name in laws)
+    return sorted(some, key=lambda m: m.leak_bound or 0)
+
+
+def _bounds(bounded: Sequence[ModeReport]) -> str:
+    """Upper bounds on how wrong each mode can still be, of the modes with the lowest.
 
     Reports of before there were three bounds have the leak's alone.
     """
-    bounded = sorted(
-        (m for m in report.modes if m.leak_bound is not None and m.leak_bound < 1), key=lambda m: m.leak_bound or 0
-    )
-    if not bounded:
-        return ""
     more = f"; and {plural(len(bounded) - MOST_BOUNDED, 'mode')} with more" if len(bounded) > MOST_BOUNDED else ""
     shown = "; ".join(f"{_readings(mode)} ({mode_name(mode.name)})" for mode in bounded[:MOST_BOUNDED]) + more
     if any(mode.unclaimed is None for mode in bounded):
-        return f"In each mode, with 99% confidence, the mean leak to the draft is at most {shown}."
+        return f"In each mode that conforms, with 99% confidence, the mean leak to the draft is at most {shown}."
     what = "the leak to the draft, the error on every set {q/p ≥ t} and total variation at the resolution “top 50 and the rest”"
     return (
-        f"In each mode, with 99% confidence for all three at once, {what} are at most {shown}: means over the contexts judged, "
-        "in which errors of opposite signs can cancel."
+        f"In each mode that conforms, with 99% confidence for all three at once, {what} are at most {shown}: means over the "
+        "contexts judged, in which errors of opposite signs can cancel."
     )
 
 
