@@ -101,7 +101,7 @@ def audit(
 def judge(
     samples: Annotated[Path | None, typer.Argument(help="JSON Lines, Parquet, or an evidence folder.")] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our own.")] = None,
-    draft: Annotated[Path | None, typer.Option(help="Model whose very law drafts follow.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Model whose very law drafts follow. Default: none.")] = None,
     temperature: Annotated[float, typer.Option(help="Where lines are silent.")] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(help="Limit, where lines are silent.")] = None,
     logprobs: Annotated[str, typer.Option(help="Of which law: raw, or processed.")] = "raw",

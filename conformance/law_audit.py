@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.asked_law import forbids
 from conformance.cases import Case, part
-from conformance.checks.law import detectable, law_findings
+from conformance.checks.law import DRAFT, detectable, law_findings
 from conformance.contributions import contributions
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
@@ -99,7 +99,10 @@ def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledge
             if not state.tokens:
                 continue
             case = state.case
-            pair = law_findings(ledger, case.name, look, state.rows, tokens=state.tokens, planned=case.tokens)
+            leaks_to = "a copied n-gram" if case.mode.draft_law == "n-gram" else DRAFT
+            pair = law_findings(
+                ledger, case.name, look, state.rows, tokens=state.tokens, planned=case.tokens, leaks_to=leaks_to
+            )
             found += [_as_declared(_with_refusals(_explained(one, state, ledger), state), state) for one in pair]
         found = _ended_early(found)
         proven = {one.mode for one in found if one.verdict is Verdict.VIOLATES}

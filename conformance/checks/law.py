@@ -25,18 +25,23 @@ from conformance.subject import Subject
 
 JOINT = ("lag", "cross-row", "after a rejection", "bonus", "slot")
 """Checks of the dependence between tokens, or of one place in a round: they decide LAW-2. The others decide LAW-1."""
+DRAFT = "the draft"
+REMARKABLE = 3
+"""Powers of ten of evidence above which what conforms is remarked upon: a correct engine shows them once in 1,000 at most."""
 NOTHING = "nothing for certain, with so few tokens"
 """What is said of the smallest fault that would have been caught where even the largest might have been missed."""
 
 
 def law_findings(
-    ledger: Ledger, mode: str, look: Look, rows: tuple[Floats, Floats], *, tokens: int, planned: int
+    ledger: Ledger, mode: str, look: Look, rows: tuple[Floats, Floats], *, tokens: int, planned: int, leaks_to: str = DRAFT
 ) -> list[Finding]:
-    """LAW-1 and LAW-2 of one mode, from its part of the ledger. rows: a sample of p and q `[C, V]`, for what was detectable."""
+    """LAW-1 and LAW-2 of one mode, from its part of the ledger. rows: a sample of p and q `[C, V]`, for what was detectable;
+    leaks_to: what q is the law of, in words.
+    """
     evidence = ledger.evidence(mode)
     plan = ledger.plan[mode]
     named = [one.check for one in look.named if one.mode == mode]
-    detects = detectable(ledger.judges[mode].bank, plan, ledger.plan.alpha, rows, max(tokens, 1))
+    detects = detectable(ledger.judges[mode].bank, plan, ledger.plan.alpha, rows, max(tokens, 1), leaks_to)
     findings = []
     for requirement, checks in (
         ("LAW-1", [one for one in evidence if one.check not in JOINT]),
@@ -46,16 +51,17 @@ def law_findings(
             verdict = Verdict.VIOLATES
         else:
             verdict = Verdict.CONFORMS if tokens >= planned else Verdict.INCONCLUSIVE
+        share = _share(plan, checks)
         findings.append(
             Finding(
                 requirement,
                 mode,
                 verdict,
-                _summary(verdict, requirement, tokens, checks),
+                _summary(verdict, requirement, tokens, checks, share),
                 n=tokens,
                 planned=planned,
                 alpha=ledger.plan.alpha,
-                log10_evidence=_share(plan, checks),
+                log10_evidence=share,
                 statistics=tuple(_statistic(one) for one in checks),
                 detects=detects if requirement == "LAW-1" else _dependence(ledger, mode, checks),
             )
@@ -87,10 +93,12 @@ def sample_of_laws(model: Scorer, subject: Subject, settings: AuditSettings) -> 
     return laws_at(np.concatenate(model.logits(subject.calibration_sequences()[:4])), settings.temperature)
 
 
-def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats, Floats], tokens: int) -> str:
+def detectable(
+    bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats, Floats], tokens: int, leaks_to: str = DRAFT
+) -> str:
     """The smallest leak and temperature error that `tokens` tokens show with probability 99.9%, in words.
 
-    rows: a sample of p and q `[C, V]`.
+    rows: a sample of p and q `[C, V]`; leaks_to: what q is the law of.
 
     >>> rows = np.array([[0.5, 0.3, 0.2]]), np.array([[0.2, 0.3, 0.5]])
     >>> mode = ModePlan.standard("plain", 3_000, weight=0.5, batch=False)
@@ -105,7 +113,7 @@ def detectable(bank: FaultBank, mode: ModePlan, alpha: float, rows: tuple[Floats
     found = []
     if (abs(p - q).sum(axis=1) > 1e-6).any():
         size = table.smallest_detectable(leak(p, q), tokens, threshold)
-        found += [] if size is None else [f"a leak to the draft of {size:.2g}"]
+        found += [] if size is None else [f"a leak to {leaks_to} of {size:.2g}"]
     size = table.smallest_detectable(temperature(p), tokens, threshold)
     found += [] if size is None else [f"a temperature error of {size:.2g}"]
     return ", ".join(found) or NOTHING
@@ -131,12 +139,18 @@ def _share(plan: ModePlan, checks: Sequence[Evidence]) -> float | None:
     return total if math.isfinite(total) else None
 
 
-def _summary(verdict: Verdict, requirement: str, tokens: int, checks: Sequence[Evidence]) -> str:
+def _summary(verdict: Verdict, requirement: str, tokens: int, checks: Sequence[Evidence], share: float | None) -> str:
     what = "each token given its own history" if requirement == "LAW-1" else "what tokens say about each other"
     if verdict is Verdict.VIOLATES:
         strongest = max(checks, key=lambda one: one.log_e)
         holder = f" ({strongest.holder})" if strongest.holder else ""
         return f"{tokens} tokens do not follow the target's law: the evidence lies with {strongest.check}{holder}"
+    if verdict is Verdict.CONFORMS and share is not None and share > REMARKABLE:
+        strongest = max(checks, key=lambda one: one.log_e)
+        holder = f": {strongest.holder}" if strongest.holder else ""
+        less = f"which a correct engine shows less than one time in {10**REMARKABLE}"
+        about = f"evidence of {share:.1f} powers of ten against it ({strongest.check}{holder}), {less}"
+        return f"{tokens} tokens gave no alarm ({what}), but {about}: judge more tokens, with another seed"
     if verdict is Verdict.CONFORMS:
         return f"{tokens} tokens agree with the target's law ({what})"
     return f"only {tokens} tokens were judged ({what}); no alarm so far"

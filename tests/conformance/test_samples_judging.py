@@ -72,6 +72,19 @@ def judged(path: Path, defaults: Defaults | None = None, **judging: Any) -> Engi
     return judge_samples(path, found, subject(), Judging("made here", defaults=defaults, **{"has_draft": True, **judging}))
 
 
+def test_evidence_below_the_alarm_is_remarked_upon(tmp_path: Path) -> None:
+    lines = [line for line in sampled(AcceptsAll(*instance()), 40, greedy=0) if line["mode"] == MODE]
+    remarked = set()
+    for number in range(4, 41, 4):
+        (found,) = (one for one in judged(write(tmp_path / "some", lines[:number])).findings if one.requirement == "LAW-1")
+        if found.verdict is Verdict.CONFORMS:
+            much = (found.log10_evidence or 0) > law.REMARKABLE
+            assert ("judge more tokens, with another seed" in found.summary) is much
+            assert ("agree with the target's law" in found.summary) is not much
+            remarked.add(much)
+    assert remarked == {False, True}
+
+
 def verdicts(report: EngineReport, mode: str = MODE) -> dict[str, Verdict]:
     return {one.requirement: one.verdict for one in report.findings if one.mode == mode}
 
