@@ -150,6 +150,7 @@ def _multi_token() -> Setup:
 
     target = architectures.multi_token_target()
     layers = MtpModel(target, target.config.num_mtp_layers).eval()
+    layers.apply(target._init_weights)  # else its experts are what the memory held, now and then NaN
     # The extra layers of a random model lie in memory instead of a checkpoint.
     return Setup(
         target, settings={"use_mtp": True}, around=lambda: patch.object(MtpModel, "from_pretrained", lambda *_, **__: layers)
