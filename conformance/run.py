@@ -183,6 +183,16 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
     console.print(
         f"Target {subject.target_name}, draft {subject.draft_name}, vocabulary {subject.target.vocabulary}.", markup=False
     )
+    with console.status("Measuring what this plan can catch, and the target's numerics"):
+        _print_measured(subject, settings, console)
+    for entry in chosen:
+        if not entry.importable:
+            console.print(f"Not found here: {entry.name} ({entry.install}).")
+        elif entry.share < 1:
+            console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
+
+
+def _print_measured(subject: Subject, settings: AuditSettings, console: Console) -> None:
     if settings.temperature > 0:
         console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}.")
         _print_numerics(subject, settings, console)
@@ -193,11 +203,6 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
         )
     except WrongUse as refused:
         console.print(f"Greedy decoding cannot be judged token by token: {refused}", markup=False)
-    for entry in chosen:
-        if not entry.importable:
-            console.print(f"Not found here: {entry.name} ({entry.install}).")
-        elif entry.share < 1:
-            console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
 
 
 def _print_numerics(subject: Subject, settings: AuditSettings, console: Console) -> None:
