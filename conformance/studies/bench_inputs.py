@@ -56,7 +56,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timed:
-    """Processor seconds of a contender, one per round."""
+    """Seconds of a contender, one per round."""
 
     name: str
     given: str
@@ -77,24 +77,24 @@ class Timed:
         return [self.name, self.given, median, range_of, f"{statistics.median(self.seconds) / B * 1e6:.3g}"]
 
 
-def heads(yardstick: str) -> Sequence[str]:
+def heads(yardstick: str, second: str = "processor second") -> Sequence[str]:
     """The heads of a table of `Timed.line`."""
-    return ("verifier", "given", f"rows per processor second / {yardstick}", "range over rounds", "microseconds a row")
+    return ("verifier", "given", f"rows per {second} / {yardstick}", "range over rounds", "microseconds a row")
 
 
-def rounds(contenders: Sequence[Contender], count: int) -> list[Timed]:
+def rounds(contenders: Sequence[Contender], count: int, clock: Callable[[], float] = time.process_time) -> list[Timed]:
     """Time each contender once a round, one after the other; what comes before counts as nobody's."""
     for contender in contenders:
         contender.run()
-    found = list(_rounds(contenders, count))
+    found = list(_rounds(contenders, count, clock))
     return [Timed(c.name, c.given, seconds) for c, seconds in zip(contenders, zip(*found, strict=True), strict=True)]
 
 
-def _rounds(contenders: Sequence[Contender], count: int) -> Iterator[list[float]]:
+def _rounds(contenders: Sequence[Contender], count: int, clock: Callable[[], float]) -> Iterator[list[float]]:
     for _ in range(count):
         seconds = []
         for contender in contenders:
-            start = time.process_time()
+            start = clock()
             contender.run()
-            seconds.append(time.process_time() - start)
+            seconds.append(clock() - start)
         yield seconds
