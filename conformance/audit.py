@@ -155,6 +155,9 @@ class _Audit:
         controls = self.gathered.controls()
         most = 0 if not self.settings.level.requests else MOST_PROBED if self.settings.level.cases == "plain" else None
         states = first_of_each_mode(self.gathered.states, found)[:most]
+        if not states:
+            return list(findings)
+        work = f"{self.name}, causes"
 
         def cause(state: SampledCase) -> Diagnosis:
             try:
@@ -165,9 +168,6 @@ class _Audit:
             finally:
                 self.watcher.advance(work, 1, state.case.name)
 
-        if not states:
-            return list(findings)
-        work = f"{self.name}, causes"
         self.watcher.begin(work, len(states))
         try:
             with ThreadPoolExecutor(lanes) as pool:

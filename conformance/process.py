@@ -30,7 +30,7 @@ _RUNNING: set[WorkerProcess] = set()
 def end_all() -> None:
     """End every worker of this judge by force, with all that it started; whoever waits for it hears of a crash."""
     for one in tuple(_RUNNING):
-        one.kill(wait=True)
+        one.kill()
 
 
 class WorkerProcess:
@@ -157,15 +157,14 @@ class WorkerProcess:
         lines = printed.decode(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
 
-    def kill(self, wait: bool = False) -> None:
-        """End its processes by force. wait: until it has ended."""
+    def kill(self) -> None:
+        """End it by force, with everything that the engine started."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)  # with everything that the engine started
-        if wait:
-            self._process.wait()
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
 
     def _end(self) -> None:
-        self.kill(wait=True)
+        self.kill()
         _RUNNING.discard(self)
         if self._pipe is not None:
             self._pipe.close()
