@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.engines.forked import Forked
+from conformance.engines.one_mode import OneMode
 from conformance.engines.vllm import drafters
-from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.metrics import from_objects, from_text
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES, SEEDED, all_modes, server_modes
-from conformance.engines.vllm.one_mode import OneMode
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
 from conformance.harness import check_modes

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from vllm.platforms import current_platform
 
 from conformance.components import Floats, Ints, VerifiedBatch
-from conformance.engines.vllm.forked import Forked
+from conformance.engines.forked import Forked
 from conformance.engines.vllm.interpreted import Kernels
 from conformance.engines.vllm.verifiers import Verifiers
 

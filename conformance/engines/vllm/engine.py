@@ -12,11 +12,11 @@ from functools import partial
 import vllm
 
 from conformance.components import Component
+from conformance.engines.forked import Forked
+from conformance.engines.one_mode import OneMode
 from conformance.engines.vllm.components import Isolated, all_components
-from conformance.engines.vllm.forked import Forked
 from conformance.engines.vllm.modes import all_modes
 from conformance.engines.vllm.offline import Offline
-from conformance.engines.vllm.one_mode import OneMode
 from conformance.protocols import Ended, Mode, Models, Output, Request, Unsupported
 
 

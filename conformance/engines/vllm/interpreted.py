@@ -10,7 +10,7 @@ import os
 from types import SimpleNamespace
 
 from conformance.components import Floats, Ints, VerifiedBatch
-from conformance.engines.vllm.forked import Forked
+from conformance.engines.forked import Forked
 
 
 class Kernels:

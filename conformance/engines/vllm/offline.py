@@ -11,6 +11,7 @@ import torch
 import vllm
 from vllm.exceptions import VLLMValidationError
 
+from conformance.engines.model_folders import folder_of
 from conformance.engines.vllm.metrics import from_objects
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES
 from conformance.engines.vllm.settings import sampling_arguments
@@ -101,15 +102,6 @@ def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:
     if asked.get("model") in ROLES:
         asked["model"] = str(folder_of(models, str(asked["model"])))
     return asked or None
-
-
-def folder_of(models: Models, role: str) -> Path:
-    """The folder of a role: target, draft, or heads that lie beside the target. Raises NotHere where there are none."""
-    folders = {"target": models.target, "draft": models.draft}
-    folder = folders.get(role) or models.target.resolve().parent / role
-    if not (folder / "config.json").exists():
-        raise NotHere(f"{role}: no folder of that name, with such heads, lies beside the target")
-    return folder
 
 
 def _predicts_ahead(folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """An object in a process of its own, started when it is first asked: what crashes there is an answer here.
 
-Forked, because vLLM takes long to import, and was imported before; no thread runs yet and no device was touched. The child
+Forked, where an engine takes long to import, and was imported before; no thread runs yet and no device was touched. The child
 stays in its parent's process group: whoever ends the group ends it too.
 """
 
@@ -42,7 +42,7 @@ class Forked:
             self._pipe.send((method, arguments, named))
             kind, value = self._pipe.recv()
         except (EOFError, OSError):
-            raise RuntimeError(f"vLLM's process {self._ended()}") from None
+            raise RuntimeError(f"the engine's process {self._ended()}") from None
         if kind == "refused":
             raise value
         if kind == "raised":
