@@ -8,6 +8,7 @@ that `python` names, where the project must be installed (`pip install .`).
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -22,6 +23,7 @@ ENVIRONMENT = ROOT / ".nox" / "specref"
 OWN_ENVIRONMENT = "--no-venv" in sys.argv
 ENGINES = tomllib.loads((ROOT / "conformance" / "engines" / "environments.toml").read_text())
 """What engines need that live in an environment of their own."""
+GPU_HERE = shutil.which("nvidia-smi") is not None
 AUDITED = ("specref", "specref-engine", "transformers", *ENGINES)
 
 
@@ -106,7 +108,9 @@ def conformance(session: nox.Session) -> None:
 def audit(session: nox.Session, engine: str) -> None:
     """Audit one engine, in an environment of its own where it needs one: nox -s "audit(vllm)" -- --level smoke."""
     variables = {}
-    if engine in ENGINES and not OWN_ENVIRONMENT:
+    if engine in ENGINES and ENGINES[engine].get("gpu") and not GPU_HERE:  # gigabytes, which could not be used
+        session.warn(f"{engine} needs a CUDA GPU, and none is found here: it is not installed, and its report says: not run")
+    elif engine in ENGINES and not OWN_ENVIRONMENT:
         variables[variable_of(engine)] = engine_environment(session, engine)
     python(session, "-m", "conformance", "audit", engine, *known_violations(session), *session.posargs, **variables)
 

@@ -176,7 +176,7 @@ def engines() -> None:
 
     table = Table("engine", "here", "what it is", "how to install it")
     for entry in REGISTRY:
-        table.add_row(entry.name, "yes" if entry.importable else "no", entry.about, entry.install)
+        table.add_row(entry.name, "no" if entry.missing else "yes", entry.about, entry.install)
     console.print(table)
 
 

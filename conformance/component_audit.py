@@ -72,6 +72,8 @@ OFFERS = {
     **dict.fromkeys(("GRAMMAR-1", "GRAMMAR-2"), f"{ROUNDS} under a grammar"),
 }
 """What an engine has to offer for each requirement that is judged of its parts."""
+REFUSED = {"unsupported": Verdict.NOT_EXPOSED, "not run": Verdict.NOT_RUN}
+"""Kinds of failures after which the engine is well, and what they say of a component."""
 NONE = "components"
 """In the place of a mode, where there is no component to name."""
 TRIAL_ROWS, LEAST_ROWS = 128, 256
@@ -102,8 +104,7 @@ def audit_components(
     try:
         components = list(runner.components())
     except EngineFailed as failed:
-        kind = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
-        yield Finding("LAW-3", NONE, kind, f"{failed.kind}: {failed}")
+        yield Finding("LAW-3", NONE, _verdict_of(failed), f"{failed.kind}: {failed}")
         return
     seen: set[str] = set()
     for finding in _each(runner, components, subject, settings, alpha, watch):
@@ -132,9 +133,8 @@ def _each(
             found = judge(component, subject, settings, alpha / number, components, until)
             yield from (replace(one, mode=label(component)) for one in found)
         except EngineFailed as failed:
-            verdict = Verdict.NOT_EXPOSED if failed.kind == "unsupported" else Verdict.ERROR
-            yield _not_judged(component, verdict, f"{failed.kind}: {failed}")
-            if failed.kind != "unsupported" and place + 1 < number:
+            yield _not_judged(component, _verdict_of(failed), f"{failed.kind}: {failed}")
+            if failed.kind not in REFUSED and place + 1 < number:
                 try:
                     components = list(runner.components())
                 except EngineFailed as again:
@@ -145,6 +145,10 @@ def _each(
             yield _not_judged(component, Verdict.INCONCLUSIVE, f"cannot be judged: {refused}")
         except Exception as error:  # whatever a part raises on lawful instances is what is found
             yield _not_judged(component, Verdict.ERROR, f"it raised {type(error).__name__}: {str(error)[:200]}")
+
+
+def _verdict_of(failed: EngineFailed) -> Verdict:
+    return REFUSED.get(failed.kind, Verdict.ERROR)
 
 
 def _not_judged(component: Component, verdict: Verdict, why: str) -> Finding:

@@ -21,10 +21,11 @@ from conformance.engines.named import engine_named
 from conformance.environment import environment
 from conformance.evidence.recording import Kept
 from conformance.expected import mark_expected, read_expected
-from conformance.findings import EngineReport, Finding, Verdict, exit_code
+from conformance.findings import EngineReport, exit_code
 from conformance.harness import EngineProcess, Runner
 from conformance.levels import AuditSettings
 from conformance.memory import memory_of_machine
+from conformance.not_here import not_run
 from conformance.problems import UsageProblem
 from conformance.progress import watching
 from conformance.protocols import Models
@@ -77,13 +78,13 @@ def run_audits(
     reports = []
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
-            if entry.importable:
+            if not entry.missing:
                 further = settings.level.cases == "all" and target is None and draft is None
                 pairs = {FIRST_PAIR: (models, subject), **(further_pairs(entry, folder / "models") if further else {})}
                 report = _audit(entry, pairs, settings, folder, watcher, evidence, workers.number, cluster)
                 reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
-                reports.append(_not_installed(entry, subject, settings))
+                reports.append(not_run(entry, models, subject, settings))
     reports = mark_expected(reports, known)
     files = write(reports, folder)
     print_table(reports, console)
@@ -160,17 +161,10 @@ def memory_of_a_lane(lanes: int) -> int | None:
     return None if whole is None else int(0.9 * whole / lanes)
 
 
-def _not_installed(entry: Registered, subject: Subject, settings: AuditSettings) -> EngineReport:
-    finding = Finding("ENGINE", "all", Verdict.NOT_RUN, f"{entry.package} is not installed here; {entry.install}")
-    names = (subject.target_name, subject.draft_name)
-    return EngineReport(
-        entry.name, "not installed", settings.level.name, settings.alpha, settings.seed, "", 0.0, *names, (finding,)
-    )
-
-
 def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditSettings, console: Console) -> None:
     level = settings.level
-    here = ", ".join(entry.name for entry in chosen if entry.importable) or "none"
+    missing = {entry.name: entry.missing for entry in chosen}
+    here = ", ".join(name for name, lacks in missing.items() if not lacks) or "none"
     console.print(f"Engines: {here}. Level {level.name}: {level.about}.")
     shared = f", {level.budget:,} tokens over all cases at most" if level.budget else ""
     console.print(
@@ -186,8 +180,8 @@ def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditS
     with console.status("Measuring what this plan can catch, and the target's numerics"):
         _print_measured(subject, settings, console)
     for entry in chosen:
-        if not entry.importable:
-            console.print(f"Not found here: {entry.name} ({entry.install}).")
+        if missing[entry.name]:
+            console.print(f"Not run here: {entry.name} ({missing[entry.name]}).", markup=False)
         elif entry.share < 1:
             console.print(f"{entry.name} is given {entry.share:.0%} of these samples.")
 

@@ -23,6 +23,7 @@ class Registered:
     share: of a level's samples that it is audited with; below 1 where samples are dear. dear_modes: every mode starts an engine
     of its own, so that the lowest level runs only the first mode of each rule and law of drafts. pairs: gives further pairs of
     models, of other architectures than ours, in a folder that it may write to: see `conformance.engines.transformers.pairs`.
+    gpu: it runs on a GPU alone; its adapter can be made without one, and without the package.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Registered:
     share: float = 1.0
     dear_modes: bool = False
     pairs: str = ""
+    gpu: bool = False
 
     @property
     def python(self) -> str:
@@ -49,6 +51,16 @@ class Registered:
             return find_spec(self.package) is not None
         asks = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({self.package!r}) is None)"
         return subprocess.run([self.python, "-c", asks], check=False).returncode == 0
+
+    @property
+    def missing(self) -> str:
+        """What it lacks here, and what to do; "" where it can be audited."""
+        if self.gpu:
+            from conformance.engines.gpu import gpus  # torch is slow to import, and only these engines need it
+
+            if not gpus():
+                return f"no GPU: {self.name} runs on a CUDA GPU alone; on a machine that has one: {self.install}"
+        return "" if self.importable else f"{self.package} is not installed here; {self.install}"
 
 
 REGISTRY = (
@@ -177,6 +189,32 @@ REGISTRY = (
         'nox -s "audit(mlx-lm)" (its own environment)',
         "mlx-lm on a CPU: draft model, cached prefixes, log-probabilities, processors",
         share=0.1,
+    ),
+    Registered(
+        "flashinfer",
+        "conformance.engines.flashinfer:make",
+        "flashinfer",
+        'nox -s "audit(flashinfer)" (its own environment)',
+        "FlashInfer on a GPU: its verification of chains alone",
+        gpu=True,
+    ),
+    Registered(
+        "sgl-kernel",
+        "conformance.engines.sgl_kernel:make",
+        "sgl_kernel",
+        'nox -s "audit(sgl-kernel)" (shares the environment of sglang)',
+        "SGLang's kernels on a GPU: two verifications of token trees, and what builds the trees' inputs",
+        gpu=True,
+    ),
+    Registered(
+        "sglang",
+        "conformance.engines.sglang:make",
+        "sglang",
+        'nox -s "audit(sglang)" (its own environment)',
+        "SGLang's server on a GPU, started by the adapter: n-gram, draft model, EAGLE, trees; thresholds as declared",
+        share=0.25,  # every request is sent on its own
+        dear_modes=True,
+        gpu=True,
     ),
 )
 

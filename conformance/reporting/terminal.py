@@ -154,6 +154,9 @@ def _print_not_tested(report: EngineReport, console: Console) -> None:
             text = Text.assemble((f"{wording.SYMBOLS[quiet]} {quiet}", STYLES[quiet]), said)
             console.print(Padding(text, (0, 0, 0, 4)))
     for verdict, reason, where in groups:
+        if verdict is Verdict.NOT_RUN and len(where) > MOST_REASONS:  # an engine, or a mode, as a whole
+            everywhere = list(dict.fromkeys(mode for _, modes in where for mode in modes))
+            where = [(", ".join(requirement for requirement, _ in where), everywhere)]
         places = "; ".join(f"{requirement} ({wording.some_modes(modes)})" for requirement, modes in where)
         text = Text.assemble((f"{wording.SYMBOLS[verdict]} {verdict}", STYLES[verdict]), f": {places}. {reason}")
         console.print(Padding(text, (0, 0, 0, 4)))

@@ -94,7 +94,7 @@ def test_a_violation_exits_1_and_the_reports_say_so(
     monkeypatch.setitem(LEVELS, "tiny", Level("tiny", 400, 5, "for tests"))
     assert command(monkeypatch, "audit", "wrong", "absent", "--level", "tiny", "--out", str(tmp_path)) == 1
     said = capsys.readouterr().out
-    assert "Not found here: absent (pip install no-such-package)" in said
+    assert "Not run here: absent (no_such_package is not installed here; pip install no-such-package)" in said
     assert "violates" in said
     judged, missing = from_json((tmp_path / "report.json").read_text())
     assert {one.mode for one in judged.findings if one.verdict == "violates"} == {"draft model, ratio"}
@@ -102,6 +102,21 @@ def test_a_violation_exits_1_and_the_reports_say_so(
     assert {file.name for file in tmp_path.iterdir()} >= {"report.html", "report.md", "report.json", "junit.xml"}
     assert str(tmp_path) not in (tmp_path / "report.html").read_text()
     json.loads((tmp_path / "report.json").read_text())
+
+
+def test_what_needs_a_gpu_is_not_run_without_one_and_nothing_is_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("conformance.engines.gpu.gpus", lambda: 0)
+    monkeypatch.setitem(LEVELS, "tiny", Level("tiny", 400, 5, "for tests"))
+    assert command(monkeypatch, "audit", "flashinfer", "sglang", "--level", "tiny", "--out", str(tmp_path)) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Engines: none." in said
+    for name, report in zip(("flashinfer", "sglang"), from_json((tmp_path / "report.json").read_text()), strict=True):
+        assert f"{name} not installed was not run: no GPU" in said
+        assert f'on a machine that has one: nox -s "audit({name})"' in said
+        assert {one.verdict for one in report.findings} == {"not run"}
+    assert said.count("off · ngram · standalone") == 1
 
 
 def test_a_fault_of_our_own_does_not_look_like_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
