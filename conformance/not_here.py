@@ -26,9 +26,9 @@ OF_A_PART = {
 """What parts of each kind are judged by."""
 
 
-def not_run(entry: Registered, models: Models, subject: Subject, settings: AuditSettings) -> EngineReport:
-    """Its report; what is missing is the reason of every finding. Only an adapter that can be made here names its modes."""
-    engine, why = load_factory(entry.factory)(models) if entry.gpu else None, entry.missing
+def not_run(entry: Registered, why: str, models: Models, subject: Subject, settings: AuditSettings) -> EngineReport:
+    """Its report. why: the reason of every finding. Only an adapter that can be made here names its modes."""
+    engine = load_factory(entry.factory)(models) if entry.gpu else None
     where = [("ENGINE", "all")] if engine is None else _everything(engine, settings.k)
     findings = tuple(Finding(requirement, mode, Verdict.NOT_RUN, why) for requirement, mode in where)
     version, names = "not installed" if engine is None else engine.version, (subject.target_name, subject.draft_name)

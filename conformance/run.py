@@ -64,6 +64,7 @@ def run_audits(
     known = read_expected(expected) if expected else []
     given = list(dict.fromkeys(names)) or [entry.name for entry in REGISTRY]
     chosen = [engine_named(name) for name in given]
+    missing = {entry.name: missing_of(entry, workers) for entry in chosen}
     models = models_named(target, draft)
     subject = read_subject(models)
     try:  # before an hour's work, not after it
@@ -72,19 +73,19 @@ def run_audits(
     except OSError as error:
         raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
     try:
-        _print_plan(chosen, subject, settings, console)
+        _print_plan(chosen, missing, subject, settings, console)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
         raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
     reports = []
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
-            if not entry.missing:
+            if not missing[entry.name]:
                 further = settings.level.cases == "all" and target is None and draft is None
                 pairs = {FIRST_PAIR: (models, subject), **(further_pairs(entry, folder / "models") if further else {})}
                 report = _audit(entry, pairs, settings, folder, watcher, evidence, workers.number, cluster)
                 reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
-                reports.append(not_run(entry, models, subject, settings))
+                reports.append(not_run(entry, missing[entry.name], models, subject, settings))
     reports = mark_expected(reports, known)
     files = write(reports, folder)
     print_table(reports, console)
@@ -161,9 +162,15 @@ def memory_of_a_lane(lanes: int) -> int | None:
     return None if whole is None else int(0.9 * whole / lanes)
 
 
-def _print_plan(chosen: Sequence[Registered], subject: Subject, settings: AuditSettings, console: Console) -> None:
+def missing_of(entry: Registered, workers: Workers) -> str:
+    """What an engine lacks, or "". The GPUs of a cluster are where its processes run, and need not be here."""
+    return "" if workers.gpus and entry.importable else entry.missing
+
+
+def _print_plan(
+    chosen: Sequence[Registered], missing: Mapping[str, str], subject: Subject, settings: AuditSettings, console: Console
+) -> None:
     level = settings.level
-    missing = {entry.name: entry.missing for entry in chosen}
     here = ", ".join(name for name, lacks in missing.items() if not lacks) or "none"
     console.print(f"Engines: {here}. Level {level.name}: {level.about}.")
     shared = f", {level.budget:,} tokens over all cases at most" if level.budget else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tomllib
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,9 +27,10 @@ from conformance.harness import EngineProcess, InProcess
 from conformance.levels import AuditSettings, Level
 from conformance.not_here import OF_A_PART, not_run
 from conformance.protocols import Mode, NotHere, Request, Unsupported
-from conformance.run import models_named
+from conformance.run import missing_of, models_named
 from conformance.subject import Subject, read_subject
 from conformance.worker import load_factory
+from conformance.workers import Workers
 from specref.processors import SamplingSettings
 from specref.tree import TokenTree
 
@@ -175,13 +177,21 @@ def test_what_needs_a_gpu_is_installed_only_where_there_is_one() -> None:
     assert alone <= set(recipes)
 
 
+def test_on_a_cluster_the_gpu_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.engines.gpu.gpus", lambda: 0)
+    entry = replace(BY_NAME["flashinfer"], package="numpy")
+    assert missing_of(entry, Workers()).startswith("no GPU")
+    assert missing_of(entry, Workers(ray="auto", gpus=1.0)) == ""
+    assert missing_of(replace(entry, package="no_such_package"), Workers(ray="auto", gpus=1.0)) != ""
+
+
 @pytest.mark.parametrize("name", ["flashinfer", "sgl-kernel"])
 def test_without_a_gpu_every_part_is_not_run(name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.engines.gpu.gpus", lambda: 0)
     models, entry = models_named(None, None), BY_NAME[name]
     engine = load_factory(entry.factory)(models)
     parts = {label(part.component) for part in engine.parts}
-    report = not_run(entry, models, subject, AuditSettings(LEVEL))
+    report = not_run(entry, entry.missing, models, subject, AuditSettings(LEVEL))
     assert {one.mode for one in report.findings} == parts
     assert {one.verdict for one in report.findings} == {report.verdict} == {Verdict.NOT_RUN}
     assert all(one.summary.startswith("no GPU") and f"audit({name})" in one.summary for one in report.findings)

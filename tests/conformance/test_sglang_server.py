@@ -142,7 +142,8 @@ def test_without_a_gpu_every_mode_is_not_run(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(NotHere, match="no GPU"):
         list(SglangServer(MODELS).generate(OFF, asked(PLAIN)))
-    report = not_run(BY_NAME["sglang"], MODELS, read_subject(MODELS), AuditSettings(level_named("smoke")))
+    entry = BY_NAME["sglang"]
+    report = not_run(entry, entry.missing, MODELS, read_subject(MODELS), AuditSettings(level_named("smoke")))
     assert {one.mode for one in report.findings} == {mode.name for mode in (OFF, *SPECULATING)}
     assert {one.verdict for one in report.findings} == {report.verdict} == {Verdict.NOT_RUN}
     assert {one.requirement for one in report.findings} >= {*OF_A_MODE, "STOP-1", "SEED-3", "LOGPROB-1"}
