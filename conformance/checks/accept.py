@@ -8,7 +8,7 @@ about correctness: none of this replaces LAW.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,11 +67,13 @@ def acceptance_finding(
     *,
     alpha: float = 1e-6,
     eta: float = FLOAT32_ETA,
+    without: Collection[str] = (),
 ) -> Finding:
     """ACCEPT-1 of n drafts that the verifier looked at, in order: p, q `[n, V]` where each stood, the draft, and its flag.
 
     Under the ratio rule a draft x is accepted with probability min(1, p/q), so drafts from q with probability sum(min(p, q));
     under one-hot and matching rules with p(x). eta: error of the laws' logits, more where they were rescored.
+    without: laws that are not bet on.
     """
     if rule not in (*RATIO_RULES, *TARGET_RULES):
         return not_promised("ACCEPT-1", mode, f"an acceptance probability (the rule is {rule!r})")
@@ -82,7 +84,7 @@ def acceptance_finding(
     impossible: list[Place] = []
     for start in range(0, len(p), CHUNK):
         part = slice(start, start + CHUNK)
-        bets = AcceptanceBets(p[part], q[part], rule, eta, eta)
+        bets = AcceptanceBets(p[part], q[part], rule, eta, eta, without)
         account = account or bets.verifier()
         rows, x, flags = np.arange(len(p[part])), drafts[part], np.asarray(accepted[part], bool)
         account.add(bets.verifier_log_factors(rows, x, flags))
@@ -104,7 +106,7 @@ def acceptance_finding(
         Verdict.INCONCLUSIVE: f"only {len(p)} of {planned} drafts were judged; no alarm so far",
     }
     sample = slice(0, None, max(1, len(p) // SAMPLE))
-    small = AcceptanceBets(p[sample], q[sample], rule, eta, eta)
+    small = AcceptanceBets(p[sample], q[sample], rule, eta, eta, without)
     share = smallest_detectable_let_through(len(p), small, 2 * alpha, 1e-3)
     return Finding(
         "ACCEPT-1",

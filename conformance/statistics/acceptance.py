@@ -14,11 +14,12 @@ the output's law.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from conformance.statistics.bets import law_of
 from conformance.statistics.bounds import markov_samples, smallest_caught
 from conformance.statistics.evidence import Floats, Ints, WrongUse
 from conformance.statistics.tolerance import law_range, worst_mean
@@ -57,18 +58,25 @@ class AcceptanceBets:
     """Bets on both martingales in m contexts with laws p, q `[m, V]`, under a declared rule.
 
     eta_p, eta_q: how well the engine's own laws are known; `FLOAT32_ETA` where they were injected, more where rescored.
-    Every bet stays fair for all laws within.
+    Every bet stays fair for all laws within. without: laws that are not bet on (`law_of` a bet's name).
     """
 
     def __init__(
-        self, p: npt.ArrayLike, q: npt.ArrayLike, rule: str = "ratio", eta_p: float = FLOAT32_ETA, eta_q: float = FLOAT32_ETA
+        self,
+        p: npt.ArrayLike,
+        q: npt.ArrayLike,
+        rule: str = "ratio",
+        eta_p: float = FLOAT32_ETA,
+        eta_q: float = FLOAT32_ETA,
+        without: Collection[str] = (),
     ) -> None:
         self.p, self.q = np.atleast_2d(np.asarray(p, float)), np.atleast_2d(np.asarray(q, float))
         if self.p.shape != self.q.shape:
             raise WrongUse(f"p and q must both be [m, V], got {self.p.shape} and {self.q.shape}")
         self.rho = accept_law(rule, self.p, self.q)
         self.low, self.high = accept_range(rule, self.p, self.q, eta_p, eta_q)
-        self.alternatives = accept_alternatives(rule, self.p, self.q)
+        others = accept_alternatives(rule, self.p, self.q)
+        self.alternatives = {name: table for name, table in others.items() if law_of(name) not in without}
         payoffs = self.rho - (self.q * self.rho).sum(axis=1, keepdims=True)
         self.draft_payoffs = [sign * payoffs for sign in (1, -1)]
         self.draft_worst = [worst_mean(self.q, payoff, eta_q) for payoff in self.draft_payoffs]
