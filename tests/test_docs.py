@@ -17,9 +17,12 @@ from conformance.components import Component
 from conformance.findings import EXIT_CODES
 from conformance.levels import LEVELS, AuditSettings
 from conformance.protocols import Mode, RecordedRound
+from conformance.reporting.suspects import SUSPECTS
 from conformance.requirements import catalogue
 from conformance.run import models_named
 from conformance.statistics import BetTable, FaultBank, ModePlan, Threshold, leak
+from conformance.statistics.bets import STANDARD_BETS, law_of
+from conformance.statistics.plan import GROUPS
 from conformance.subject import read_subject
 
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
@@ -80,6 +83,16 @@ def test_the_tokens_that_a_leak_takes_are_those_of_the_planning_function() -> No
     smallest = table.smallest_detectable(leak(p, q), 3_000, share)
     assert smallest is not None
     assert f"draft leak of {smallest:.2g} would have been caught" in (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+
+
+def test_every_bet_and_every_check_that_a_report_can_name_is_explained() -> None:
+    page = (ROOT / "docs" / "verdict.md").read_text(encoding="utf-8").split("## Reading the evidence")[1].split("\n## ")[0]
+    for name, one in SUSPECTS.items():
+        words = one.words.replace("|", r"\|")
+        assert f"| {name} | {words} |" in page
+    explained = {name for row in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE) for name in row.split(", ")}
+    assert {name for _, names in GROUPS.values() for name in names} <= explained
+    assert {law_of(bet.name) for bet in STANDARD_BETS if not bet.name.startswith("temperature")} <= set(SUSPECTS)
 
 
 def test_the_catalogue_of_requirements_is_current() -> None:
