@@ -265,11 +265,11 @@ class _Audit:
 
     def _components(self, runner: Runner) -> None:
         def watch(name: str) -> None:
-            self.watcher.advance(self.name, 0, f"component {name}")
+            self.watcher.advance(self.name, 0, f"{name} alone")
 
         for finding in audit_components(runner, self.subject, self.settings, self.settings.alpha / 4, watch):
             self.gathered.put(finding)
-        self.watcher.advance(self.name, self.settings.level.rows, "components")
+        self.watcher.advance(self.name, self.settings.level.rows, "its parts alone")
 
     def _report(
         self,
