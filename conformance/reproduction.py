@@ -1,15 +1,28 @@
-"""How to see a violation again: the command that was given, where a check has no smaller way of its own."""
+"""How to see a violation again: a script that counts one token of the smallest case, else the command that was given."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from conformance.findings import EngineReport, Finding, Verdict
+from conformance.harness import Runner
 from conformance.levels import AuditSettings, level_named
+from conformance.problems import EngineFailed
+from conformance.reporting.text import plural, token
+from conformance.reporting.violation import script_name
+from conformance.sampling import NonsenseOutput
+from conformance.smallest import Smallest, smallest
+from conformance.statistics.evidence import WrongUse
+from conformance.subject import Subject
+from conformance.triage import COMPANY, cause_of
+from conformance.watcher import Watcher
+from specref.models import BadModel
 
 
 def audit_command(name: str, settings: AuditSettings, target: Path | None, draft: Path | None) -> str:
@@ -46,6 +59,105 @@ def with_command(report: EngineReport, command: str) -> EngineReport:
         return replace(finding, reproduction=f"{command}\n{where}")
 
     return replace(report, findings=tuple(map(told, report.findings)))
+
+
+TOO_LATE = 20_000
+"""A fault that took more tokens to show is not looked for: a small case would have to be sampled for as long."""
+NOT_ALONE = ("state", "seed")
+"""Causes that requests of a fresh process, each looked at alone, do not show."""
+
+
+def with_smallest(
+    report: EngineReport,
+    start: Callable[[], Runner],
+    factory: str,
+    subject: Subject,
+    settings: AuditSettings,
+    watcher: Watcher,
+    own_models: bool,
+) -> EngineReport:
+    """The report with a script for each cause of a wrong law that is not known yet.
+
+    start: gives a fresh process of the engine. factory: what the script calls for it. own_models: whether the audit was given
+    models, which the script then asks for too.
+    """
+    modes = {mode.name for mode in report.modes}
+    first: dict[tuple[str, str], Finding] = {}
+    for one in report.findings:
+        new = one.verdict is Verdict.VIOLATES and not one.expected and not one.reproduction
+        if new and one.requirement == "LAW-1" and one.mode in modes and one.n <= TOO_LATE and cause_of(one)[0] not in NOT_ALONE:
+            first.setdefault(cause_of(one), one)
+    told = list(report.findings)
+    work = f"{report.engine}, smallest cases"
+    if first:
+        watcher.begin(work, len(first))
+    for finding in first.values():
+        with closing(start()) as runner:
+            try:
+                found = smallest(runner, finding.mode, subject, settings, finding.n)
+            except (EngineFailed, NonsenseOutput, WrongUse, BadModel):
+                found = None  # the verdict stands, and the command that was given shows it
+        if found is not None:
+            text = subject.texts[found.token]
+            said = (f"the smallest case that was found: {sentence(found, text)}", *finding.violations)
+            file = script_name(report.engine, finding.mode)
+            shown = replace(finding, violations=said, reproduction=script(factory, found, text, own_models, file))
+            told[told.index(finding)] = shown
+        watcher.advance(work, 1, finding.mode)
+    if first:
+        watcher.end(work)
+    return replace(report, findings=tuple(told))
+
+
+def sentence(one: Smallest, text: str) -> str:
+    """What the smallest case shows, in words. text: what the token looks like."""
+    said = (
+        f"with a prompt of {plural(len(one.prompt), 'token')}, k = {one.k} and {one.settings.max_tokens} new tokens, token "
+        f"{one.place + 1} is {one.token} (“{token(text, 24)}”) in {one.seen} of {one.requests} requests, where "
+        f"{one.expected:.1f} are expected by the target's law ({one.deviations:+.1f} standard deviations)"
+    )
+    return said + (f", and {one.control[1]} came without speculation" if one.control else "")
+
+
+def script(factory: str, one: Smallest, text: str, own_models: bool, file: str) -> str:
+    """Counts that token with the engine alone, with speculation and without; under 40 lines. factory: module:callable.
+    own_models: whether the audit was given models, which the script then asks for too. file: what it will be called."""
+    module, _, make = factory.partition(":")
+    server = module == "conformance.engines.http_server"
+    run = f"python {file}" + (" TARGET DRAFT  (the models' folders)" if own_models else "")
+    run = f"SPECREF_SERVER=ADDRESS {run}" if server else run
+    models = (
+        "Models(*map(Path, sys.argv[1:3]))" if own_models else 'Models(pretrained.path("target"), pretrained.path("draft"))'
+    )
+    heat = f", temperature={one.settings.temperature:g}" if one.settings.temperature != 1 else ""
+    names = [*([one.control[0]] if one.control else []), one.mode]
+    lines = [
+        *textwrap.wrap(f'"""Mode {one.mode!r}: {sentence(one, text)}.', 120),
+        "",
+        f"Run: {run}",
+        '"""',
+        "",
+        "import sys",
+        *(["from pathlib import Path"] if own_models else []),
+        "",
+        "from conformance.protocols import Models, Request",
+        *([] if own_models else ["from specref import pretrained"]),
+        "from specref.processors import SamplingSettings",
+        "",
+        'sys.path.insert(0, "")  # modules of the current folder',
+        f"from {module} import {make}",
+        "",
+        f"engine = {make}({models})",
+        f"modes = {{mode.name: mode for mode in engine.modes({one.k})}}",
+        f"settings = SamplingSettings(max_tokens={one.settings.max_tokens}{heat})",
+        f"requests = [Request({one.prompt!r}, settings, seed) for seed in range({one.requests})]",
+        f"for name in {names!r}:",
+        f"    batches = [requests[start : start + {COMPANY}] for start in range(0, len(requests), {COMPANY})]",
+        "    outputs = [output.tokens for batch in batches for output in engine.generate(modes[name], batch)]",
+        f"    count = sum(tokens[{one.place} : {one.place + 1}] == ({one.token},) for tokens in outputs)",
+        f'    print(f"{{name}}: token {one.token} in place {one.place + 1} of {{count}} of {{len(outputs)}} outputs")',
+    ]
+    return "\n".join(lines)
 
 
 def _alarm(growth: Sequence[tuple[int, float]], alpha: float) -> int | None:

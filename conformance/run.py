@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ from conformance.progress import watching
 from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
-from conformance.reproduction import audit_command, with_command
+from conformance.reproduction import audit_command, with_command, with_smallest
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
 from conformance.worker import load_factory
@@ -82,11 +82,13 @@ def run_audits(
             if not missing[entry.name]:
                 further = settings.level.cases == "all" and target is None and draft is None
                 pairs = {FIRST_PAIR: (models, subject), **(further_pairs(entry, folder / "models") if further else {})}
-                report = _audit(entry, pairs, settings, folder, watcher, evidence, workers.number, cluster)
+                starter = Starter(entry, folder, workers.number, cluster)
+                (report,) = mark_expected([_audit(starter, pairs, settings, watcher, evidence)], known)
+                given_models = target is not None or draft is not None
+                report = with_smallest(report, starter.of(models), entry.factory, subject, settings, watcher, given_models)
                 reports.append(with_command(report, audit_command(name, settings, target, draft)))
             else:
-                reports.append(not_run(entry, missing[entry.name], models, subject, settings))
-    reports = mark_expected(reports, known)
+                reports += mark_expected([not_run(entry, missing[entry.name], models, subject, settings)], known)
     files = write(reports, folder)
     print_table(reports, console)
     console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
@@ -110,32 +112,38 @@ def further_pairs(entry: Registered, folder: Path) -> dict[str, tuple[Models, Su
     return {name: (models, read_subject(models)) for name, models in made}
 
 
+@dataclass
+class Starter:
+    """Starts processes of an engine: here, each with a log in `folder`, or on a cluster. lanes: how many may run at once."""
+
+    entry: Registered
+    folder: Path
+    lanes: int
+    cluster: Cluster | None
+    logs: Iterator[int] = field(default_factory=partial(count, 1))
+
+    def of(self, models: Models) -> Callable[[], Runner]:
+        """What starts a process with these models."""
+        process = partial(EngineProcess, self.entry.factory, models, patience=PATIENCE, python=self.entry.python)
+        if self.cluster is not None:
+            return partial(self.cluster.runner, process)
+        return lambda: process(log=self._log(), memory=memory_of_a_lane(self.lanes))
+
+    def _log(self) -> Path:
+        """Processes do not share a log, in which one would read the other's last words as its own."""
+        number = next(self.logs)
+        return self.folder / (f"{self.entry.name}.log" if number == 1 else f"{self.entry.name}-{number}.log")
+
+
 def _audit(
-    entry: Registered,
+    starter: Starter,
     pairs: Mapping[str, tuple[Models, Subject]],
     settings: AuditSettings,
-    folder: Path,
     watcher: Watcher,
     evidence: Path | None,
-    lanes: int,
-    cluster: Cluster | None,
 ) -> EngineReport:
-    logs = count(1)
-
-    def starting(models: Models) -> Callable[[], Runner]:
-        process = partial(EngineProcess, entry.factory, models, patience=PATIENCE, python=entry.python)
-        if cluster is not None:
-            return partial(cluster.runner, process)
-
-        def start() -> Runner:
-            number = next(logs)  # lanes do not share a log, in which one would read the other's last words as its own
-            log = folder / (f"{entry.name}.log" if number == 1 else f"{entry.name}-{number}.log")
-            return process(log=log, memory=memory_of_a_lane(lanes))
-
-        return start
-
-    models, subject = pairs[FIRST_PAIR]
-    others = [Pair(name, starting(some), of) for name, (some, of) in pairs.items() if name != FIRST_PAIR]
+    entry, (models, subject) = starter.entry, pairs[FIRST_PAIR]
+    others = [Pair(name, starter.of(some), of) for name, (some, of) in pairs.items() if name != FIRST_PAIR]
     level = settings.level.scaled(entry.share)
     settings = replace(settings, level=replace(level, all_modes=level.cases != "plain" or not entry.dear_modes))
     subjects = {name: of for name, (_, of) in pairs.items()}
@@ -145,13 +153,13 @@ def _audit(
     with keeping as kept:
         return audit_engine(
             entry.name,
-            starting(models),
+            starter.of(models),
             subject,
             settings,
-            lanes=lanes,
+            lanes=starter.lanes,
             watcher=watcher,
             others=others,
-            self_draft=starting(Models(models.target, models.target)),
+            self_draft=starter.of(Models(models.target, models.target)),
             evidence=kept,
         )
 
@@ -182,7 +190,8 @@ def _print_plan(
     limit = f", {level.seconds:,.0f} s for all parts at most (slow ones do less)" if level.seconds else ""
     console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier{limit}.")
     console.print(
-        f"Target model “{subject.target_name}”, draft model “{subject.draft_name}”, vocabulary {subject.target.vocabulary}.", markup=False
+        f"Target model “{subject.target_name}”, draft model “{subject.draft_name}”, vocabulary {subject.target.vocabulary}.",
+        markup=False,
     )
     with console.status("Measuring what this plan can catch, and the target's numerics"):
         _print_measured(subject, settings, console)

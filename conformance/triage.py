@@ -7,6 +7,7 @@ function of the temperature and the top-k that are asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -53,6 +54,17 @@ class Diagnosis:
         """The finding with the cause in its summary, and the evidence for it among its places."""
         summary = f"{finding.summary}. Cause ({self.family}): {self.sentence}"
         return replace(finding, summary=summary, violations=(*finding.violations, *self.evidence))
+
+
+def cause_of(finding: Finding) -> tuple[str, str]:
+    """The family and the sentence that a diagnosis added to a finding; both empty where none did.
+
+    >>> finding = Finding("LAW-1", "fast", Verdict.VIOLATES, "tokens do not follow the law")
+    >>> cause_of(Diagnosis("rows", "a request alone conforms").added_to(finding))
+    ('rows', 'a request alone conforms')
+    """
+    found = re.search(r"\. Cause \((\w+)\): (.*)", finding.summary, re.DOTALL)
+    return (found[1], found[2]) if found else ("", "")
 
 
 class Engines(Protocol):

@@ -96,7 +96,7 @@ def _violations(report: EngineReport) -> Iterable[str]:
             yield f"  - {prose(one.where)}: engine {code(side_by_side(one.emitted))}, target {code(side_by_side(one.best))}"
         yield from (f"  - {told.places(finding)}: {code(place)}" for place in finding.violations[:3])
         if finding.reproduction:
-            yield f"  - reproduce: {code(finding.reproduction, 600)}"
+            yield f"  - reproduce: {code(told.reproduction(report.engine, finding), 600)}"
         if kinds := told.kinds(finding):
             yield f"  - {prose(kinds, 800)}"
     if len(violations) > 20:

@@ -135,7 +135,7 @@ def _print_violations(report: EngineReport, console: Console) -> None:
         if finding.not_speculation:
             lines.append("The same is seen with speculation off: speculation is not the cause.")
         if finding.reproduction:
-            lines.append(f"reproduce: {one_line(finding.reproduction)}")
+            lines.append(f"reproduce: {told.reproduction(report.engine, finding)}")
         lines.append(told.kinds(finding))
         for line in filter(None, lines):
             console.print(Padding(Text(line), (0, 0, 0, 4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
 from conformance.reporting.suspects import suspect
@@ -95,6 +96,27 @@ def kinds(finding: Finding) -> str:
         said += [f"Faults that break this requirement: {'; '.join(entry.kills)}."] if entry.kills else []
         said += [f"Public reports of such: {', '.join(entry.reports)}."] if entry.reports else []
     return " ".join(said)
+
+
+def script_name(engine: str, mode: str) -> str:
+    """The file, beside the report, of the script that shows a mode's violation.
+
+    >>> script_name("my engine", "draft model, k=4")
+    'smallest-my-engine-draft-model-k-4.py'
+    """
+    return f"smallest-{re.sub(r'[^a-z0-9]+', '-', f'{engine} {mode}'.lower()).strip('-')[:80]}.py"
+
+
+def has_script(finding: Finding) -> bool:
+    """Whether a violation's reproduction is a script, rather than a command or a sentence."""
+    return finding.reproduction.startswith('"""')
+
+
+def reproduction(engine: str, finding: Finding) -> str:
+    """A violation's reproduction in one line."""
+    if not has_script(finding):
+        return one_line(finding.reproduction, 600)
+    return f"python {script_name(engine, finding.mode)}, which lies beside the report"
 
 
 def places(finding: Finding) -> str:

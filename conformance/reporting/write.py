@@ -10,6 +10,7 @@ from pathlib import Path
 
 from conformance.findings import EngineReport, to_json
 from conformance.reporting import html, junit, markdown
+from conformance.reporting.violation import has_script, script_name
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,19 @@ class ReportFiles:
 
 
 def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
-    """Writes all four reports into ``folder``, making it if need be. A file is there whole or not at all."""
+    """Writes all four reports into ``folder``, making it if need be, and the scripts that show violations again.
+
+    A file is there whole or not at all.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files = ReportFiles(folder / "report.html", folder / "report.md", folder / "report.json", folder / "junit.xml")
     write_text(files.json, to_json(reports))  # first: the data must survive whatever happens to the pictures
     write_text(files.junit, junit.document(reports))
     write_text(files.markdown, markdown.document(reports))
     write_text(files.html, html.page(reports))
+    for report in reports:
+        for finding in filter(has_script, report.findings):
+            write_text(folder / script_name(report.engine, finding.mode), f"{finding.reproduction}\n")
     return files
 
 
