@@ -10,6 +10,7 @@ import multiprocessing
 import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -50,8 +51,10 @@ class Forked:
         return value
 
     def close(self) -> None:
-        """End the process: by the closed pipe, and by force after ten seconds."""
+        """End the process: by asking it to, and by force after ten seconds."""
         if self._process is not None:
+            with suppress(OSError):  # it has ended
+                self._pipe.send(None)
             self._pipe.close()
             self._process.join(10)
             if self._process.exitcode is None:
@@ -74,15 +77,21 @@ class Forked:
 
 
 def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
-    """Answer until the pipe is closed. The first question makes the object, so that what this raises is an answer."""
+    """Answer until None is asked. The first question makes the object, so that what this raises is an answer.
+
+    The parent's end of the pipe was forked too, so that the pipe does not close here when the parent closes it.
+    """
     for crash in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE):
         signal.signal(crash, signal.SIG_DFL)  # torch would first spend seconds on printing the stack
     served: Any = None
     while True:
         try:
-            method, arguments, named = pipe.recv()
+            asked = pipe.recv()
         except EOFError:
             return
+        if asked is None:
+            return
+        method, arguments, named = asked
         try:
             served = make() if served is None else served
             pipe.send(("value", getattr(served, method)(*arguments, **named)))

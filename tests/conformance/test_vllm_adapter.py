@@ -232,10 +232,13 @@ def test_what_another_process_does_is_an_answer() -> None:
     forked.close()
 
 
-def test_a_process_may_begin_afresh() -> None:
-    parent = Forked(Moody, afresh=True)
-    assert (parent.ask("count"), parent.ask("count")) == (1, 2)
-    parent.close()
+@pytest.mark.parametrize("afresh", [False, True])
+def test_a_process_that_is_closed_ends_by_itself(afresh: bool) -> None:
+    forked = Forked(Moody, afresh=afresh)
+    assert (forked.ask("count"), forked.ask("count")) == (1, 2)
+    process = forked._process
+    forked.close()
+    assert process.exitcode == 0, "and not by force, for which it was waited ten seconds"
 
 
 class Counting(OneMode):
