@@ -119,7 +119,8 @@ class EngineProcess:
 
     factory: "package.module:callable" that takes `Models` and gives an `Engine`. patience: seconds to wait for its next answer
     before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`. memory:
-    bytes that it and all that it starts may hold together while it is waited for; None for no limit.
+    bytes that it and all that it starts may hold together while it is waited for; None for no limit. threads: of each of its
+    computations, unless OMP_NUM_THREADS is set already: engines side by side that all use every core wait for each other.
     """
 
     def __init__(
@@ -131,10 +132,11 @@ class EngineProcess:
         log: Path | None = None,
         python: str = sys.executable,
         memory: int | None = None,
+        threads: int | None = None,
     ) -> None:
         named = {field.name: str(getattr(models, field.name)) for field in dataclasses.fields(models)}
         command = (python, "-m", "conformance.worker", factory, json.dumps(named))
-        self._start = partial(WorkerProcess, command, patience=patience, log=log, memory=memory)
+        self._start = partial(WorkerProcess, command, patience=patience, log=log, memory=memory, threads=threads)
         self._worker: WorkerProcess | None = None
 
     def __enter__(self) -> EngineProcess:

@@ -33,14 +33,21 @@ def end_all() -> None:
         one.kill()
 
 
+def _threads(number: int | None) -> dict[str, str]:
+    """What OpenMP reads when a library that uses it is loaded, which may be before the adapter is."""
+    return {} if number is None else {"OMP_NUM_THREADS": str(number)}
+
+
 class WorkerProcess:
     """A worker that runs and is connected; what it says is a message for others to read.
 
-    command: starts it; the address of the judge's pipe is its last word. patience, log and memory: see
+    command: starts it; the address of the judge's pipe is its last word. patience, log, memory and threads: see
     `EngineProcess`. Whatever raises EngineFailed has ended the process.
     """
 
-    def __init__(self, command: Sequence[str], *, patience: float, log: Path | None, memory: int | None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, patience: float, log: Path | None, memory: int | None, threads: int | None
+    ) -> None:
         self._patience, self._memory = patience, memory
         self._log: IO[bytes] = open(log, "a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._log_start = os.fstat(self._log.fileno()).st_size  # what another run said there is not this engine's word
@@ -51,7 +58,7 @@ class WorkerProcess:
             with Listener(os.path.join(folder, "pipe"), "AF_UNIX", authkey=key) as listener:
                 self._process = subprocess.Popen(
                     [*command, str(listener.address)],
-                    env={**os.environ, KEY: key.hex(), "PYTHONUNBUFFERED": "1"},
+                    env={**_threads(threads), **os.environ, KEY: key.hex(), "PYTHONUNBUFFERED": "1"},
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,

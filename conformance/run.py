@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +12,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from conformance.audit import Pair, Watcher, audit_engine
@@ -76,6 +78,7 @@ def run_audits(
         _print_plan(chosen, missing, subject, settings, console)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
         raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
+    torch.set_num_threads(threads_of_a_lane(workers.number))
     reports = []
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
@@ -127,7 +130,7 @@ class Starter:
         process = partial(EngineProcess, self.entry.factory, models, patience=PATIENCE, python=self.entry.python)
         if self.cluster is not None:
             return partial(self.cluster.runner, process)
-        return lambda: process(log=self._log(), memory=memory_of_a_lane(self.lanes))
+        return lambda: process(log=self._log(), memory=memory_of_a_lane(self.lanes), threads=threads_of_a_lane(self.lanes))
 
     def _log(self) -> Path:
         """Processes do not share a log, in which one would read the other's last words as its own."""
@@ -162,6 +165,11 @@ def _audit(
             self_draft=starter.of(Models(models.target, models.target)),
             evidence=kept,
         )
+
+
+def threads_of_a_lane(lanes: int) -> int:
+    """How many threads each of `lanes` engines may compute with, and the judge beside them: its part of the cores."""
+    return max(1, (os.cpu_count() or 1) // lanes)
 
 
 def memory_of_a_lane(lanes: int) -> int | None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from conformance.components import Component
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
@@ -155,6 +157,12 @@ def fewer(models: Models) -> Fewer:
 
 def namesake_modes(models: Models) -> NamesakeModes:
     return NamesakeModes(*instance())
+
+
+def tells_its_threads(models: Models) -> Healthy:
+    engine = Healthy(*instance())
+    engine.version = f"{torch.get_num_threads()} threads"
+    return engine
 
 
 def healthy(models: Models) -> Healthy:

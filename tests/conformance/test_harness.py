@@ -38,6 +38,17 @@ def test_a_healthy_engine_answers_in_order_and_can_be_asked_again() -> None:
     assert all(output.rounds is not None for output in once)
 
 
+@pytest.mark.parametrize(("already", "threads"), [(None, 1), (None, 2), ("2", 1)])
+def test_an_engine_computes_with_as_many_threads_as_it_is_given_unless_the_environment_says(
+    already: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if already:
+        monkeypatch.setenv("OMP_NUM_THREADS", already)
+    with EngineProcess(f"{HERE}:tells_its_threads", Models(Path(), Path()), patience=60.0, threads=threads) as engine:
+        assert engine.describe(1).version == f"{already or threads} threads"
+
+
 PATIENCE = {"hangs": 8.0, "stops_within_a_message": 20.0}
 """Seconds that are waited to their end; the others only have to be enough on a busy machine."""
 

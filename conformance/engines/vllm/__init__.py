@@ -15,10 +15,9 @@ OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",  # the n-gram proposer's; more of them wait by spinning
 }
-"""No network, no telemetry, one thread for each engine."""
+"""No network, no telemetry, one thread for the n-gram proposer."""
 
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
 """One process, whose scheduling is deterministic, and no compilation: starts take seconds instead of a minute."""
