@@ -33,7 +33,9 @@ def short_audit(
     """An audit of an engine at a level of the test's own, over our small models, with a fresh seed."""
     models, python = Models(pretrained.path("target"), pretrained.path("draft")), python_of(engine, package)
     settings = AuditSettings(level, seed=int.from_bytes(os.urandom(4), "big"))
-    return audit_engine(engine, lambda: start(factory, models, patience=180, python=python, threads=1), read_subject(models), settings)
+    return audit_engine(
+        engine, lambda: start(factory, models, patience=180, python=python, threads=1), read_subject(models), settings
+    )
 
 
 def shows_what_was_found(python: str, script: Path) -> str:
