@@ -40,6 +40,8 @@ class Verdict(StrEnum):
 
 
 JUDGED = (Verdict.CONFORMS, Verdict.VIOLATES, Verdict.LOSSY_AS_DECLARED)
+REMARKABLE = 3
+"""Powers of ten of evidence above which what conforms is remarked upon: a correct engine shows them once in 1,000 at most."""
 
 
 @dataclass(frozen=True)

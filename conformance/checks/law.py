@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from conformance.findings import Finding, Statistic, Verdict
+from conformance.findings import REMARKABLE, Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
 from conformance.protocols import Scorer
 from conformance.scoring import laws_at
@@ -26,8 +26,6 @@ from conformance.subject import Subject
 JOINT = ("lag", "cross-row", "after a rejection", "bonus", "slot")
 """Checks of the dependence between tokens, or of one place in a round: they decide LAW-2. The others decide LAW-1."""
 DRAFT = "the draft"
-REMARKABLE = 3
-"""Powers of ten of evidence above which what conforms is remarked upon: a correct engine shows them once in 1,000 at most."""
 NOTHING = "nothing for certain, with so few tokens"
 """What is said of the smallest fault that would have been caught where even the largest might have been missed."""
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from conformance.findings import JUDGED, EngineReport, ModeReport, Verdict
-from conformance.reporting.text import evidence, number, one_in, one_line, plural
-from conformance.reporting.violation import family_place
-from conformance.reporting.wording import mode_name, with_verdict
+from conformance.findings import JUDGED, REMARKABLE, EngineReport, Finding, ModeReport, Verdict
+from conformance.reporting.text import count, evidence, number, one_in, one_line, plural
+from conformance.reporting.violation import family_place, strongest
+from conformance.reporting.wording import look_again, mode_name, with_verdict
 
 POWER = "99.9%"
 """The probability with which a fault of the stated size would have been caught (statistics: planning)."""
 
 MOST_BOUNDED = 4
 """Modes whose bounds are told."""
+MOST_LOOKED_AT = 4
+"""Findings that are remarked upon."""
 
 
 def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     """The guarantee, as (about what, sentence): the parts of it that hold for what was run, and no others."""
     statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
     conforming = with_verdict(report, Verdict.CONFORMS)
-    said = []
+    said = [("Look again", _look_again(one)) for one in look_again(report)[:MOST_LOOKED_AT]]
     if statistical:
         gate = "An engine whose law is within the stated tolerance of the reference trips the statistical gate with probability"
         said.append(("False alarms", f"{gate} at most {one_in(report.alpha)}."))
@@ -40,6 +42,16 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
         whole = "" if least >= 1 else f"total variation over the whole vocabulary below {number(least, 2)}, "
         said.append(("Not claimed", f"Nothing is said about smaller faults, {whole}other settings, or what was not tested."))
     return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
+
+
+def _look_again(finding: Finding) -> str:
+    best = strongest(finding)
+    held = f" ({one_line(best.name, 60)}: {one_line(best.holder, 80)})" if best else ""
+    return (
+        f"{one_line(finding.requirement, 40)} in “{mode_name(finding.mode)}” has {evidence(finding.log10_evidence)} powers of "
+        f"ten against it{held}: no alarm, but a correct engine shows more than {REMARKABLE} in one such check of "
+        f"{count(10**REMARKABLE)} at most. Judge more tokens, with another seed."
+    )
 
 
 def _bounded(report: EngineReport) -> list[ModeReport]:

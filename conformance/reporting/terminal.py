@@ -41,7 +41,8 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
         console.print()
         console.print(_headline(report))
         for about_what, sentence in guarantee(report):
-            console.print(Padding(Text(f"{about_what}: {sentence}", style="dim"), (0, 0, 0, 2)))
+            style = "yellow" if about_what == "Look again" else "dim"
+            console.print(Padding(Text(f"{about_what}: {sentence}", style=style), (0, 0, 0, 2)))
         if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
             console.print(_table(report))
         _print_violations(report, console)

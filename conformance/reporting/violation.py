@@ -55,7 +55,7 @@ def explanation(finding: Finding) -> str:
 
 def holder(finding: Finding) -> str:
     """Which check and which bet of it hold most of a violation's evidence; empty where no bets decided."""
-    best = _strongest(finding)
+    best = strongest(finding)
     if best is None:
         return ""
     said = (
@@ -64,7 +64,7 @@ def holder(finding: Finding) -> str:
     return f"{said}: {evidence(best.log10_evidence)} powers of ten after {count(best.n)} {one_line(finding.unit, 30)}."
 
 
-def _strongest(finding: Finding) -> Statistic | None:
+def strongest(finding: Finding) -> Statistic | None:
     """The check with most of the evidence, among those that name a bet."""
     held = [row for row in finding.statistics if row.log10_evidence is not None and row.holder]
     return max(held, key=lambda row: row.log10_evidence or -math.inf, default=None)
@@ -81,14 +81,14 @@ def adds(finding: Finding) -> str:
 
 def accused(finding: Finding) -> str:
     """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
-    best = _strongest(finding)
+    best = strongest(finding)
     found = suspect(best.holder) if best else None
     return f"The engine behaves as if {found.words}." if found else ""
 
 
 def kinds(finding: Finding) -> str:
     """Public reports of the fault that the evidence names, then faults that break the same requirement and reports of those."""
-    best = _strongest(finding)
+    best = strongest(finding)
     found = suspect(best.holder) if best else None
     said = [f"Public reports of what the evidence names: {', '.join(found.reports)}."] if found and found.reports else []
     if finding.requirement in BY_ID:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from conformance.findings import JUDGED, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
+from conformance.findings import JUDGED, REMARKABLE, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
 from conformance.reporting.text import about, count, evidence, number, one_line, plural, probability
 from conformance.reporting.violation import family
 from conformance.requirements import BY_ID
@@ -85,6 +85,12 @@ def some_modes(modes: list[str], limit: int = 6) -> str:
     return " · ".join(modes[:limit]) + more
 
 
+def look_again(report: EngineReport) -> list[Finding]:
+    """What conforms, with more evidence against it than one of a thousand correct engines shows; the most first."""
+    some = [one for one in with_verdict(report, Verdict.CONFORMS) if (one.log10_evidence or 0) > REMARKABLE]
+    return sorted(some, key=lambda one: -(one.log10_evidence or 0))
+
+
 def verdict_sentence(report: EngineReport) -> str:
     """The verdict in one sentence, without the engine's name: it follows it on the page."""
     verdict, judged = report.verdict, with_verdict(report, *JUDGED)
@@ -99,6 +105,8 @@ def verdict_sentence(report: EngineReport) -> str:
         modes = _listed(f"“{mode_name(f.mode)}”" for f in with_verdict(report, verdict))
         rest = "; everything else that was judged conforms" if with_verdict(report, Verdict.CONFORMS) else ""
         return f"is lossy as declared: it changes the output in {modes}, as its authors say{rest}."
+    if verdict is Verdict.CONFORMS and look_again(report):
+        return "conforms: no alarm went off in what was judged, but there is something to look at again."
     if verdict is Verdict.CONFORMS:
         return "conforms: in everything that was judged, no difference from the target model was found."
     if verdict is Verdict.NOT_RUN:

@@ -15,8 +15,10 @@ from conformance import cli
 from conformance.checks import accept, law
 from conformance.controls import instance
 from conformance.engines.own import ReferenceEngine
-from conformance.findings import EngineReport, Verdict, exit_code, from_json
+from conformance.findings import REMARKABLE, EngineReport, Verdict, exit_code, from_json
 from conformance.protocols import Mode, Request
+from conformance.reporting import wording
+from conformance.reporting.guarantee import guarantee
 from conformance.samples import command
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.lines import entry
@@ -76,11 +78,15 @@ def test_evidence_below_the_alarm_is_remarked_upon(tmp_path: Path) -> None:
     lines = [line for line in sampled(AcceptsAll(*instance()), 40, greedy=0) if line["mode"] == MODE]
     remarked = set()
     for number in range(4, 41, 4):
-        (found,) = (one for one in judged(write(tmp_path / "some", lines[:number])).findings if one.requirement == "LAW-1")
+        report = judged(write(tmp_path / "some", lines[:number]))
+        (found,) = (one for one in report.findings if one.requirement == "LAW-1")
         if found.verdict is Verdict.CONFORMS:
-            much = (found.log10_evidence or 0) > law.REMARKABLE
+            much = (found.log10_evidence or 0) > REMARKABLE
             assert ("judge more tokens, with another seed" in found.summary) is much
             assert ("agree with the target's law" in found.summary) is not much
+            again = [said for about, said in guarantee(report) if about == "Look again"]
+            assert any(said.startswith("LAW-1") for said in again) is much
+            assert ("look at again" in wording.verdict_sentence(report)) is bool(again and report.verdict is Verdict.CONFORMS)
             remarked.add(much)
     assert remarked == {False, True}
 
