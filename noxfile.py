@@ -58,6 +58,8 @@ def engine_environment(session: nox.Session, engine: str) -> str:
         pip = (program, "-m", "pip", "--disable-pip-version-check", "--quiet")
         session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(folder), external=True)
         session.run(*pip, "install", *recipe["install"], external=True)
+        if recipe.get("without_dependencies"):
+            session.run(*pip, "install", "--no-deps", *recipe["without_dependencies"], external=True)
         if recipe.get("uninstall"):
             session.run(*pip, "uninstall", "--yes", *recipe["uninstall"], external=True)
         session.run(*pip, "install", "--no-deps", "-e", ".", external=True)  # the worker needs nothing but numpy and torch

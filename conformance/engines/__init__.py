@@ -191,6 +191,14 @@ REGISTRY = (
         share=0.1,
     ),
     Registered(
+        "openvino-genai",
+        "conformance.engines.openvino_genai:make",
+        "openvino_genai",
+        'nox -s "audit(openvino-genai)" (its own environment)',
+        "OpenVINO GenAI on a CPU: draft model, drafts by confidence, prompt lookup; log-probabilities",
+        share=0.25,
+    ),
+    Registered(
         "flashinfer",
         "conformance.engines.flashinfer:make",
         "flashinfer",
