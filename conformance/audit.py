@@ -264,12 +264,12 @@ class _Audit:
         self.gathered.put(self_draft_of(runner, mode, own, self.settings))
 
     def _components(self, runner: Runner) -> None:
-        def watch(name: str) -> None:
-            self.watcher.advance(self.name, 0, f"{name} alone")
-
-        for finding in audit_components(runner, self.subject, self.settings, self.settings.alpha / 4, watch):
+        watch = partial(self.watcher.advance, self.name, 0)
+        found = list(audit_components(runner, self.subject, self.settings, self.settings.alpha / 4, watch))
+        for finding in found:
             self.gathered.put(finding)
-        self.watcher.advance(self.name, self.settings.level.rows, "its parts alone")
+        alone = "its parts alone" if any(one.mode != NONE for one in found) else "no parts to judge alone"
+        self.watcher.advance(self.name, self.settings.level.rows, alone)
 
     def _report(
         self,

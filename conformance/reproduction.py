@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
@@ -49,13 +50,14 @@ def models(target: Path | None, draft: Path | None) -> Sequence[str]:
 
 def with_command(report: EngineReport, command: str) -> EngineReport:
     """The report with the command as the reproduction of every violation that has none, and after how many tokens it shows."""
+    named = ", models without the folders they lie in" if re.search(r" --(target|draft) ", command) else ""
     alarms = {mode.name: _alarm(mode.evidence_growth, report.alpha) for mode in report.modes}
 
     def told(finding: Finding) -> Finding:
         if finding.verdict is not Verdict.VIOLATES or finding.reproduction:
             return finding
         tokens = alarms.get(finding.mode) if finding.requirement.startswith("LAW") else None
-        where = f"# mode '{finding.mode}'" + (f": the evidence is an alarm after {tokens:,} tokens" if tokens else "")
+        where = f"# mode '{finding.mode}'{named}" + (f": the evidence is an alarm after {tokens:,} tokens" if tokens else "")
         return replace(finding, reproduction=f"{command}\n{where}")
 
     return replace(report, findings=tuple(map(told, report.findings)))
@@ -103,6 +105,9 @@ def with_smallest(
             file = script_name(report.engine, finding.mode)
             shown = replace(finding, violations=said, reproduction=script(factory, found, text, own_models, file))
             told[told.index(finding)] = shown
+        else:
+            said = (*finding.violations, "no small case shows it: those that were tried need more tokens than probes sample")
+            told[told.index(finding)] = replace(finding, violations=said)
         watcher.advance(work, 1, finding.mode)
     if first:
         watcher.end(work)

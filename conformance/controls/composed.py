@@ -16,7 +16,8 @@ from specref.draft import Draft
 from specref.laws import Law, one_hot, positive_part, residual
 from specref.rules import Rule, Verified
 
-LARGEST = 64 * ROWS
+LARGEST = 256 * ROWS
+"""The weakest there can be (of half of q, at the last draft, half the time) takes about 64 on average."""
 RATES = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
 PLACES: dict[str, Callable[[int, int], bool]] = {
     "at every draft": lambda i, k: True,
@@ -92,6 +93,6 @@ def faulty(what: str, place: str, rate: Fraction) -> Rule:
 def _audit(rule: Rule) -> Audit:
     def looks(seed: int, n: int) -> Iterator[Look]:
         verifier = ChainUnderTest("ratio", rule, chance=SampledChance)
-        return audit_verifier(verifier, seed, n, [ROWS, 3 * ROWS, 12 * ROWS, n])
+        return audit_verifier(verifier, seed, n, [ROWS, 3 * ROWS, 12 * ROWS, 64 * ROWS, n])
 
     return Audit("chain verifier", "rows", LARGEST, looks)

@@ -83,7 +83,12 @@ def accused(finding: Finding) -> str:
     """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
     best = strongest(finding)
     found = suspect(best.holder) if best else None
-    return f"The engine behaves as if {found.words}." if found else ""
+    if not found:
+        return ""
+    best_fit = (
+        "Of the known faults this fits best; another with much the same law shows alike, so begin there, and look further"
+    )
+    return f"The engine behaves as if {found.words}. {best_fit}."
 
 
 def kinds(finding: Finding) -> str:

@@ -88,9 +88,9 @@ def in_order(number: int, sample: SampleLine, mode: ModeSurvey) -> None:
         what = f"request {got} of mode {sample.mode!r} stands here again, or after request {due - 1}"
         raise BadSamples(number, "request", what, "give each request once, in the order of submission")
     if got > due:
-        missing = f"request {due}" if got == due + 1 else f"requests {due} to {shown(got - 1)}"
+        missing, are = (f"request {due}", "is") if got == due + 1 else (f"requests {due} to {shown(got - 1)}", "are")
         declare = f'declare each as {{"request": {due}, "mode": ..., "omitted": "reason"}}'
-        what = f"{missing} of mode {sample.mode!r} are missing before request {shown(got)}"
+        what = f"{missing} of mode {sample.mode!r} {are} missing before request {shown(got)}"
         raise BadSamples(number, "request", what, f"requests left out bias the rest: add them, or {declare}")
     mode.submitted += 1
 

@@ -144,7 +144,7 @@ def pages(
                 ],
             )
 
-    return Audit("prefix cache", "sequences", 24, looks)
+    return Audit("prefix cache", "sequences", 64, looks)
 
 
 def entries(tokens: Sequence[int]) -> np.ndarray:
