@@ -65,7 +65,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "a negative request": (lines(sample(-1)), "line 1, request", "must be 0 or more, not -1"),
     "a request of text": (lines({**sample(), "request": "0"}), "line 1, request", "must be a whole number, not '0'"),
     "a request of true": (lines({**sample(), "request": True}), "line 1, request", "must be a whole number, not True"),
-    "the first request is not 0": (lines(sample(1)), "line 1, request", "request 0 of mode 'speculation' are missing"),
+    "the first request is not 0": (lines(sample(1)), "line 1, request", "request 0 of mode 'speculation' is missing"),
     "a gap": (lines(sample(), sample(3)), "line 2, request", "requests 1 to 2 of mode 'speculation' are missing"),
     "a huge gap": (lines(sample(10**30)), "line 1, request", "are missing before request 1000000"),
     "a duplicate request": (lines(sample(), sample(1), sample(1)), "line 3, request", "request 1 of mode 'speculation' stands"),
