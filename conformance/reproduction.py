@@ -16,7 +16,7 @@ from conformance.harness import Runner
 from conformance.levels import AuditSettings, level_named
 from conformance.problems import EngineFailed
 from conformance.reporting.text import plural, token
-from conformance.reporting.violation import script_name
+from conformance.reporting.violation import SCRIPT, script_name
 from conformance.sampling import NonsenseOutput
 from conformance.smallest import Smallest, smallest
 from conformance.statistics.evidence import WrongUse
@@ -83,35 +83,41 @@ def with_smallest(
     start: gives a fresh process of the engine. factory: what the script calls for it. own_models: whether the audit was given
     models, which the script then asks for too.
     """
-    modes = {mode.name for mode in report.modes}
-    first: dict[tuple[str, str], Finding] = {}
-    for one in report.findings:
-        new = one.verdict is Verdict.VIOLATES and not one.expected and not one.reproduction
-        if new and one.requirement == "LAW-1" and one.mode in modes and one.n <= TOO_LATE and cause_of(one)[0] not in NOT_ALONE:
-            first.setdefault(cause_of(one), one)
+    first = _first_of_each_cause(report)
+    if not first:
+        return report
     told = list(report.findings)
     work = f"{report.engine}, smallest cases"
-    if first:
-        watcher.begin(work, len(first))
-    for finding in first.values():
+    watcher.begin(work, len(first))
+    for finding in first:
         with closing(start()) as runner:
             try:
                 found = smallest(runner, finding.mode, subject, settings, finding.n)
             except (EngineFailed, NonsenseOutput, WrongUse, BadModel):
                 found = None  # the verdict stands, and the command that was given shows it
-        if found is not None:
-            text = subject.texts[found.token]
-            said = (f"the smallest case that was found: {sentence(found, text)}", *finding.violations)
-            file = script_name(report.engine, finding.mode)
-            shown = replace(finding, violations=said, reproduction=script(factory, found, text, own_models, file))
-            told[told.index(finding)] = shown
-        else:
+        if found is None:
             said = (*finding.violations, "no small case shows it: those that were tried need more tokens than probes sample")
-            told[told.index(finding)] = replace(finding, violations=said)
+            shown = replace(finding, violations=said)
+        else:
+            text, file = subject.texts[found.token], script_name(report.engine, finding.mode)
+            said = (f"the smallest case that was found: {sentence(found, text)}", *finding.violations)
+            shown = replace(finding, violations=said, reproduction=script(factory, found, text, own_models, file))
+        told[told.index(finding)] = shown
         watcher.advance(work, 1, finding.mode)
-    if first:
-        watcher.end(work)
+    watcher.end(work)
     return replace(report, findings=tuple(told))
+
+
+def _first_of_each_cause(report: EngineReport) -> list[Finding]:
+    """Wrong laws in plain cases that are not known, and that requests of a fresh process may show."""
+    modes = {mode.name for mode in report.modes}
+    first: dict[tuple[str, str], Finding] = {}
+    for one in report.findings:
+        cause = cause_of(one)
+        new = one.verdict is Verdict.VIOLATES and not one.expected and not one.reproduction
+        if new and one.requirement == "LAW-1" and one.mode in modes and one.n <= TOO_LATE and cause[0] not in NOT_ALONE:
+            first.setdefault(cause, one)
+    return list(first.values())
 
 
 def sentence(one: Smallest, text: str) -> str:
@@ -137,10 +143,9 @@ def script(factory: str, one: Smallest, text: str, own_models: bool, file: str) 
     heat = f", temperature={one.settings.temperature:g}" if one.settings.temperature != 1 else ""
     names = [*([one.control[0]] if one.control else []), one.mode]
     lines = [
-        *textwrap.wrap(f'"""Mode {one.mode!r}: {sentence(one, text)}.', 120),
-        "",
-        f"Run: {run}",
-        '"""',
+        *(f"# {line}" for line in textwrap.wrap(f"{SCRIPT} of mode {one.mode!r}: {sentence(one, text)}.", 120)),
+        "#",
+        f"# Run: {run}",
         "",
         "import sys",
         *(["from pathlib import Path"] if own_models else []),

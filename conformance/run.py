@@ -197,10 +197,7 @@ def _print_plan(
     )
     limit = f", {level.seconds:,.0f} s for all parts at most (slow ones do less)" if level.seconds else ""
     console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier{limit}.")
-    console.print(
-        f"Target model “{subject.target_name}”, draft model “{subject.draft_name}”, vocabulary {subject.target.vocabulary}.",
-        markup=False,
-    )
+    console.print(f"{subject.in_words}.", markup=False)
     with console.status("Measuring what this plan can catch, and the target's numerics"):
         _print_measured(subject, settings, console)
     for entry in chosen:

@@ -20,9 +20,8 @@ from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import judged_part
-from conformance.statistics import Ledger, ModePlan, Plan, TokenBlock
 from conformance.subject import Subject
-from conformance.triage import ALARM, COMPANY, LEAST, MOST
+from conformance.triage import ALARM, COMPANY, LEAST, MOST, evidence_against
 from specref.processors import SamplingSettings
 
 PARTS = (4, 16)
@@ -99,11 +98,8 @@ class _Case:
         """log10 evidence of all tokens against the target's law."""
         requests, outputs = self.outputs(seeds)
         laws = self.asking.laws(requests, outputs)
-        plan = ModePlan("a case", 1.0, {"bank": 0.7, "omnibus": 0.3}, max(1, sum(map(len, outputs))))
-        ledger = Ledger(Plan((plan,)), "a case", 0)
         tokens = np.array([token for output in outputs for token in output], dtype=np.int64)
-        ledger.observe("a case", TokenBlock(tokens, np.concatenate([p for p, _ in laws]), np.concatenate([q for _, q in laws])))
-        return ledger.look().log10_e
+        return evidence_against(tokens, np.concatenate([p for p, _ in laws]), np.concatenate([q for _, q in laws]))
 
     def counts(self, seeds: range) -> Counts:
         """Of every token at every place."""

@@ -44,6 +44,12 @@ class Subject:
     read_grammar: Callable[[str], Grammar] | None = None
 
     @property
+    def in_words(self) -> str:
+        """The models, for people."""
+        names = f"Target model “{self.target_name}”, draft model “{self.draft_name}”"
+        return f"{names}, vocabulary {self.target.vocabulary}"
+
+    @property
     def architecture(self) -> str:
         """What the target's configuration calls its architecture, or "" for a table."""
         return str(self.target.model.config.model_type) if isinstance(self.target, TransformersScorer) else ""

@@ -77,6 +77,14 @@ class Engines(Protocol):
         """A fresh one."""
 
 
+def evidence_against(tokens: Ints, p: Floats, q: Floats) -> float:
+    """log10 evidence of tokens `[n]` against p `[n, V]`, by bets and the omnibus alone."""
+    plan = ModePlan("probe", 1.0, {"bank": 0.7, "omnibus": 0.3}, max(1, len(tokens)))
+    ledger = Ledger(Plan((plan,)), "probe", 0)
+    ledger.observe("probe", TokenBlock(tokens, p, q))
+    return ledger.look().log10_e
+
+
 @dataclass(frozen=True)
 class Sample:
     """What a probe asked and got: tokens `[n]`, the target's raw logits `[n, V]`, and p, q `[n, V]` as asked for."""
@@ -89,10 +97,7 @@ class Sample:
     @property
     def log10_e(self) -> float:
         """The evidence against p."""
-        plan = ModePlan("probe", 1.0, {"bank": 0.7, "omnibus": 0.3}, max(1, len(self.tokens)))
-        ledger = Ledger(Plan((plan,)), "probe", 0)
-        ledger.observe("probe", TokenBlock(self.tokens, self.p, self.q))
-        return ledger.look().log10_e
+        return evidence_against(self.tokens, self.p, self.q)
 
     @property
     def heat(self) -> float:

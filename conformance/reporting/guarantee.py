@@ -38,7 +38,7 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
     if conforming and report.level == "smoke":
-        said.append(("Next", "Level smoke sees gross faults alone; --level quick is the first to see what users would notice."))
+        said.append(("Next", "Level smoke sees gross faults alone; go on with --level quick."))
     if conforming:
         least = min((mode.unclaimed for mode in bounded if mode.unclaimed is not None), default=1.0)
         whole = "" if least >= 1 else f"total variation over the whole vocabulary below {number(least, 2)}, "

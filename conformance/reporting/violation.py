@@ -103,6 +103,10 @@ def kinds(finding: Finding) -> str:
     return " ".join(said)
 
 
+SCRIPT = "The smallest case"
+"""How a script begins, in a comment: what an engine is called must not end up in what is run."""
+
+
 def script_name(engine: str, mode: str) -> str:
     """The file, beside the report, of the script that shows a mode's violation.
 
@@ -114,7 +118,7 @@ def script_name(engine: str, mode: str) -> str:
 
 def has_script(finding: Finding) -> bool:
     """Whether a violation's reproduction is a script, rather than a command or a sentence."""
-    return finding.reproduction.startswith('"""')
+    return finding.reproduction.startswith(f"# {SCRIPT}")
 
 
 def reproduction(engine: str, finding: Finding) -> str:

@@ -97,8 +97,7 @@ def _print_plan(path: Path, found: Survey, subject: Subject, judging: Judging, c
         parts += [f"{one.greedy:,} greedy ones"] if one.greedy else []
         console.print(f"  {name}: {' and '.join(parts) or 'nothing that can be judged'}", markup=False)
     console.print(
-        f"Target model “{subject.target_name}”, draft model “{subject.draft_name}”, vocabulary "
-        f"{subject.target.vocabulary}; false-alarm rate {judging.alpha:g}; judge's seed {judging.seed}.",
+        f"{subject.in_words}; false-alarm rate {judging.alpha:g}; judge's seed {judging.seed}.",
         markup=False,
     )
     largest = max(found.modes.values(), key=lambda one: one.tokens)

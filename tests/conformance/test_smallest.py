@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -71,6 +72,17 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     assert f"in {one.seen} of {one.requests} requests" in sentence(one, "x")
 
 
+def test_what_an_engine_says_cannot_get_into_the_script() -> None:
+    one = found(FromTheTarget, 1)
+    assert one is not None
+    hostile = replace(one, mode='""" + print(1)\nprint(2)\r#\u2028print(3)')
+    text = script(FACTORY, hostile, '"""\nprint(4)', own_models=True, file="smallest.py")
+    calls = [
+        node.func.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert calls.count("print") == 1
+
+
 @cache
 def report(engine: type[TwoModes]) -> EngineReport:
     return audit_engine("faulty", lambda: InProcess(engine(*instance())), subject(), settings(LEVEL, max_tokens=24))
@@ -98,7 +110,7 @@ def test_the_script_lies_beside_the_report_which_names_it(tmp_path: Path) -> Non
     files = write([told], tmp_path)
     names = [path.name for path in tmp_path.glob("smallest-*.py")]
     assert names == [f"smallest-{told.engine.replace(' ', '-')}-draft-model-ratio.py"]
-    assert f"Run: python {names[0]}" in (tmp_path / names[0]).read_text()
+    assert f"# Run: python {names[0]}" in (tmp_path / names[0]).read_text()
     assert f"python {names[0]}, which lies beside the report" in files.markdown.read_text()
 
 
