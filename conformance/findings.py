@@ -49,8 +49,9 @@ class Statistic:
     """One statistical check of a mode, as the report's table shows it.
 
     name: for instance "chi-square of tokens". statistic, degrees_of_freedom, p: as the textbook gives them, where it does.
-    log10_evidence: log10 of the e-value that enters the ledger. holder: the bet that holds the wealth. detects: the smallest
-    fault that this check would have caught with probability 99.9%, in words.
+    log10_evidence: log10 of the e-value that enters the ledger. holder: the bet that holds the wealth; others: the best bets on
+    other laws under which what was seen is less than 1,000 times less likely. detects: the smallest fault that this check would
+    have caught with probability 99.9%, in words.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Statistic:
     log10_evidence: float | None = None
     holder: str = ""
     detects: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,8 @@ class _Judge:
             alpha=self.ledger.plan.alpha,
             log10_evidence=look.log10_e if math.isfinite(look.log10_e) else None,
             statistics=tuple(
-                Statistic(e.check, e.n, e.statistic, e.degrees, e.p, _finite(e.log10_e), e.holder) for e in evidence
+                Statistic(e.check, e.n, e.statistic, e.degrees, e.p, _finite(e.log10_e), e.holder, others=e.others)
+                for e in evidence
             ),
             detects="" if guilty else self._detects(),
             violations=tuple(self._worst_kinds(evidence)) if guilty else (),

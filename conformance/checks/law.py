@@ -163,4 +163,5 @@ def _statistic(evidence: Evidence) -> Statistic:
         evidence.p,
         evidence.log10_e if math.isfinite(evidence.log_e) else None,
         evidence.holder,
+        others=evidence.others,
     )

@@ -64,25 +64,20 @@ def _bounded(report: EngineReport) -> list[ModeReport]:
 
 
 def _bounds(bounded: Sequence[ModeReport]) -> str:
-    """Upper bounds on how wrong each mode can still be, of the modes with the lowest.
-
-    Reports of before there were three bounds have the leak's alone.
-    """
+    """Upper bounds on how wrong each mode can still be, of the modes with the lowest."""
     more = f"; and {plural(len(bounded) - MOST_BOUNDED, 'mode')} with more" if len(bounded) > MOST_BOUNDED else ""
     shown = "; ".join(f"{_readings(mode)} ({mode_name(mode.name)})" for mode in bounded[:MOST_BOUNDED]) + more
-    if any(mode.unclaimed is None for mode in bounded):
-        return f"In each mode that conforms, with 99% confidence, the mean leak to the draft is at most {shown}."
-    what = "the leak to the draft, the error on every set {q/p ≥ t} and total variation at the resolution “top 50 and the rest”"
     return (
-        f"In each mode that conforms, with 99% confidence for all three at once, {what} are at most {shown}: means over the "
-        "contexts judged, in which errors of opposite signs can cancel."
+        f"In each mode that conforms, with 99% confidence for all three at once, three errors are at most so large: {shown}. "
+        "“Leak” is the share of tokens that follow the draft, “ratio” the error on every set {q/p ≥ t}, “top 50” total variation "
+        "at the resolution “top 50 and the rest”: means over the contexts judged, in which errors of opposite signs can cancel."
     )
 
 
 def _readings(mode: ModeReport) -> str:
     """The bounds of one mode."""
-    some = (mode.leak_bound, mode.ratio_sets_bound, mode.total_variation_bound)
-    return ", ".join(number(bound, 2) for bound in some if bound is not None)
+    some = {"leak": mode.leak_bound, "ratio": mode.ratio_sets_bound, "top 50": mode.total_variation_bound}
+    return ", ".join(f"{name} {number(bound, 2)}" for name, bound in some.items() if bound is not None)
 
 
 def caught(report: EngineReport) -> list[tuple[str, list[str]]]:

@@ -46,6 +46,9 @@ SUSPECTS = {
         "drafts were drawn from the head of q, and verified with the whole q", ("huggingface/transformers 47932",)
     ),
     "one kept token too few": Suspect("top-k, top-p or min-p kept one token too few"),
+    "rejected drafts let through": Suspect("drafts were kept that the accept test should have rejected"),
+    "accepted drafts refused": Suspect("drafts were rejected that the accept test should have kept"),
+    "accept coin drew the draft": Suspect("the random number that drew a draft were used again to accept it"),
 }
 TEMPERATURE = Suspect(
     "tokens were sampled at temperature {degrees} times the one asked for",
@@ -61,7 +64,7 @@ def suspect(holder: str) -> Suspect | None:
     >>> suspect("temperature 0.909, size 0.999").words
     'tokens were sampled at temperature 0.909 times the one asked for'
     """
-    heat = re.match(r"temperature ([\d.]+)", holder)
+    heat = re.match(r"(?:target at )?temperature ([\d.]+)", holder)
     if heat:
         return TEMPERATURE._replace(words=TEMPERATURE.words.format(degrees=heat[1]))
     return next((found for name, found in SUSPECTS.items() if holder.startswith(name)), None)

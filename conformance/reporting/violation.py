@@ -83,12 +83,13 @@ def accused(finding: Finding) -> str:
     """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
     best = strongest(finding)
     found = suspect(best.holder) if best else None
-    if not found:
+    if best is None or found is None:
         return ""
-    best_fit = (
-        "Of the known faults this fits best; another with much the same law shows alike, so begin there, and look further"
-    )
-    return f"The engine behaves as if {found.words}. {best_fit}."
+    said = f"The engine behaves as if {found.words}. Of the known faults this fits best"
+    others = [other.words for other in map(suspect, best.others) if other]
+    if others:
+        return f"{said}, but the evidence hardly tells it from these: {'; or '.join(others)}."
+    return f"{said}; another with much the same law shows alike, so begin there, and look further."
 
 
 def kinds(finding: Finding) -> str:

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from conformance.statistics.bets import STANDARD_BETS, Bet
+from conformance.statistics.bets import STANDARD_BETS, Bet, law_of
 from conformance.statistics.evidence import Evidence, Floats, Ints, WrongUse, law_rows, log_mean_exp
 from conformance.statistics.rows import Emitted, Rows
 
 Deflator = Callable[[Floats, Floats], Floats]
 """``(p [n, V], b [n, V]) -> M [n]``: the exact worst mean of a bet over the laws that count as correct."""
+TOLD_APART = float(np.log(1_000))
+"""Log wealth by which one bet must exceed another, before tokens are said to tell their laws apart."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class FaultBank:
     >>> wealth = bank.from_counts(p[0], q[0], np.array([300, 350, 100, 250]))    # the draft's own law came out
     >>> bank.evidence(wealth, 1000).holder, bank.evidence(wealth, 1000).log10_e > 6
     ('leak to the draft, size 0.999', True)
+    >>> bank.evidence(wealth, 1000).others                                       # with these p and q nearly the same law
+    ('ratio upside down, size 0.97',)
     """
 
     bets: Sequence[Bet] = STANDARD_BETS
@@ -112,13 +116,27 @@ class FaultBank:
         return self.log_table(p, q) @ counts
 
     def evidence(self, log_wealth: Floats, n: int, check: str = "bank") -> Evidence:
-        """The mixture over bets, with the bet that holds most of the wealth."""
-        shares = self.log_prior + log_wealth
-        holder = int(np.argmax(shares))
-        order = np.argsort(-shares)[:3]
-        best = [{"bet": self.names[j], "log10_e": float(log_wealth[j] / np.log(10))} for j in order]
+        """The mixture over bets, with the bet that holds most of the wealth and those that are not told apart from it."""
+        holder = int(np.argmax(self.log_prior + log_wealth))
         log_e = log_mean_exp(log_wealth, np.exp(self.log_prior))
-        return Evidence(check, n, log_e, holder=self.names[holder], detail={"best_bets": best})
+        return Evidence(check, n, log_e, holder=self.names[holder], others=self._like(holder, log_wealth))
+
+    def _like(self, holder: int, log_wealth: Floats) -> tuple[str, ...]:
+        """The best bets on other laws than the holder's under which the tokens are less than `TOLD_APART` times less likely."""
+        if log_wealth[holder] < TOLD_APART:  # against the target's own law there is no such evidence either
+            return ()
+        laws, found = {self._law(holder)}, []
+        for j in np.argsort(-log_wealth, kind="stable"):
+            if log_wealth[j] <= log_wealth[holder] - TOLD_APART:
+                break
+            if self._law(int(j)) not in laws:
+                laws.add(self._law(int(j)))
+                found.append(self.names[j])
+        return tuple(found)
+
+    def _law(self, j: int) -> str:
+        """What a bet supposes, whatever its size or its degree."""
+        return self.families[j] if self.families[j] == "temperature" else law_of(self.names[j])
 
     def family(self, name: str) -> Ints:
         """Indices of the bets of one family, as "temperature"."""

@@ -23,7 +23,8 @@ class Evidence:
 
     ``log_e`` is the natural logarithm of an e-value: under a correct engine E has mean at most 1. A check that is
     valid at one registered n only has ``log_e = -inf`` (E = 0) before it. ``p``, ``statistic`` and ``degrees`` are for
-    the reader; they never enter the ledger. ``holder`` names the alternative that holds most of the wealth.
+    the reader; they never enter the ledger. ``holder`` names the alternative that holds most of the wealth, ``others`` those
+    that the same tokens support nearly as well.
     """
 
     check: str
@@ -33,6 +34,7 @@ class Evidence:
     statistic: float | None = None
     degrees: int | None = None
     holder: str = ""
+    others: tuple[str, ...] = ()
     unit: str = "tokens"
     detail: dict[str, Any] = field(default_factory=dict, repr=False)
 
