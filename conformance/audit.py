@@ -27,7 +27,7 @@ from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
 from conformance.harness import EngineInfo, Runner
 from conformance.jobs import COMPONENTS, FAMILIES, GREEDY, Failures, Job, turns
 from conformance.lanes import Lanes
-from conformance.law_audit import sealed_ledgers
+from conformance.law_audit import can_catch, sealed_ledgers
 from conformance.levels import AuditSettings
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode
@@ -137,6 +137,7 @@ class _Audit:
         made.asked = [mode.name for mode in asked_modes(modes, settings)] if settings.level.requests else ()
         ledgers = sealed_ledgers(made.plan.cases, self.name, settings, self._subjects, self.without)
         self.evidence.seal(ledgers)
+        self.watcher.plan(self.name, partial(can_catch, made.plan.cases, ledgers, self._subjects, settings))
         _ = self.subject.tolerance  # measured once, before threads ask for it
         jobs = self._jobs(modes, ledgers)
         self.watcher.begin(self.name, sum(job.size for job in jobs))

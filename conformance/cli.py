@@ -28,7 +28,7 @@ app = typer.Typer(
 console = Console(width=None if sys.stdout.isatty() else 160)
 """Where output goes to a file or a CI log, there is no terminal to be narrow."""
 
-LEVELS_SAID = f"Tokens in a mode: {', '.join(f'{level.name} {level.tokens:,}' for level in LEVELS.values())}. Default: quick."
+LEVELS_SAID = f"Tokens in a mode at most: {', '.join(f'{one.name} {one.tokens:,}' for one in LEVELS.values())}. Default: quick."
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def audit(
     level: Annotated[str, typer.Option(help="How much is judged: see below.", show_default=False)] = "quick",
     tokens: Annotated[int | None, typer.Option(help="In a sampled mode, not the level's.")] = None,
     seed: Annotated[int, typer.Option(help="Another is another run.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False alarms of a run.")] = 1e-6,
+    alpha: Annotated[float, typer.Option(help="False-alarm rate, for each engine.")] = 1e-6,
     k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
     temperature: Annotated[float, typer.Option(help="0: greedy modes only.")] = 1.0,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our own.")] = None,
@@ -109,7 +109,7 @@ def judge(
     engine: Annotated[str | None, typer.Option(help="Name in reports. Default: the file's.")] = None,
     engine_version: Annotated[str, typer.Option(help="And its version.")] = "(samples)",
     seed: Annotated[int, typer.Option(help="The judge's own.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False alarms of the run.")] = 1e-6,
+    alpha: Annotated[float, typer.Option(help="False-alarm rate.")] = 1e-6,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for reports. Default: in audits/.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print a sample's JSON Schema.")] = False,

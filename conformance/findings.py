@@ -111,7 +111,8 @@ class ModeReport:
     """What was measured in one mode, for the report's pictures. tokens: texts of the tokens in `observed` and `expected`.
 
     accepted_lengths: rounds by number of accepted drafts (observed); accepted_lengths_theory: the same expected under the
-    declared rule, or empty. evidence_growth: (tokens judged, log10 evidence) at each look.
+    declared rule, or empty. evidence_growth: (tokens judged, log10 evidence) at each look; alarm: the evidence at which
+    the mode alone is an alarm, by its share of the false-alarm rate.
     With 99% confidence, at any n, all at once, as means over the contexts judged: leak_bound bounds the leak to the draft,
     ratio_sets_bound the error on every set {q/p >= t}, total_variation_bound total variation between the 50 most probable
     tokens and the rest; unclaimed: below it nothing is said of total variation over the whole vocabulary.
@@ -133,6 +134,7 @@ class ModeReport:
     ratio_sets_bound: float | None = None
     total_variation_bound: float | None = None
     unclaimed: float | None = None
+    alarm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,10 @@ class EngineReport:
     def verdict(self) -> Verdict:
         """The verdict that decides: the worst one among the findings."""
         return worst(finding.verdict for finding in self.findings)
+
+    def alarm(self, mode: ModeReport | None = None) -> float:
+        """The evidence, in powers of ten, at which a mode alone is an alarm; of all modes together without one."""
+        return -math.log10(self.alpha) if mode is None or mode.alarm is None else mode.alarm
 
 
 _BY_WEIGHT = (

@@ -135,7 +135,7 @@ class Gathered:
         if "ACCEPT-1" not in mode.promises:
             return
         if mode.rule in RATIO_RULES and not mode.exact_draft:
-            self.put(not_exposed("ACCEPT-1", mode.name, "the law that its drafts are drawn from"))
+            self.put(not_exposed("ACCEPT-1", mode.name, "the law of its drafts (exact_draft: the draft model's)"))
             return
         state = next((one for one in self.states if one.mode.name == mode.name and one.drafts), None)
         if state is None:

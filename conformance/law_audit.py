@@ -9,10 +9,11 @@ import numpy as np
 
 from conformance.asked_law import forbids
 from conformance.cases import Case, part
-from conformance.checks.law import DRAFT, detectable, law_findings
+from conformance.checks.law import DRAFT, detectable, law_findings, sample_of_laws
 from conformance.contributions import contributions
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
+from conformance.reporting.text import plural
 from conformance.sampled_case import SampledCase
 from conformance.statistics import Ledger, ModePlan, Plan
 from conformance.statistics.bank_checks import BankCheck
@@ -74,6 +75,27 @@ def _plan(case: Case, settings: AuditSettings, subject: Subject, weight: float, 
         requests_per_shard=max(1, case.tokens // settings.max_tokens // 8),
         bets=seals(without),
     )
+
+
+def can_catch(
+    cases: Sequence[Case], ledgers: Mapping[str, Ledger], subjects: Sequence[Subject], settings: AuditSettings
+) -> str:
+    """What the sealed plan holds, and what it will have shown of speculation with probability 99.9%, in words."""
+    modes = len({case.mode.name for case in cases})
+    said = f"{plural(modes, 'mode')} in {plural(len(cases), 'case')}, {sum(case.tokens for case in cases):,} tokens"
+    ledger, plain = ledgers.get("speculation"), [case for case in cases if case.is_plain and part(case.mode) == "speculation"]
+    if ledger is None or not plain:
+        return f"{said}."
+    rows = sample_of_laws(subjects[0].target, subjects[0], settings), sample_of_laws(subjects[0].draft, subjects[0], settings)
+
+    def caught(name: str, tokens: int) -> str:
+        return detectable(ledger.judges[name].bank, ledger.plan[name], ledger.plan.alpha, rows, tokens)
+
+    least = min(plain, key=lambda case: case.tokens)
+    said += f". Caught with probability 99.9% in a mode (of {least.tokens:,} tokens): {caught(least.name, least.tokens)}"
+    if POOLED in ledger.judges:
+        said += f"; in all modes at once: {caught(POOLED, sum(case.tokens for case in cases if case.name in ledger.judges))}"
+    return f"{said}; or more."
 
 
 def pool(ledger: Ledger, cases: Sequence[Case]) -> None:

@@ -85,8 +85,8 @@ LOWEST_TEMPERATURE = 0.01
 class AuditSettings:
     """The settings of one audit. Raises UsageProblem for a value out of range.
 
-    alpha: the false-alarm rate of the whole run. seed: everything random follows from it. k: drafts per round. temperature: of
-    the sampled modes. max_tokens: the limit of each output.
+    alpha: the false-alarm rate of each engine's audit. seed: everything random follows from it. k: drafts per round.
+    temperature: of the sampled modes. max_tokens: the limit of each output.
     """
 
     level: Level

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -34,6 +34,9 @@ class _Bars:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
 
+    def plan(self, engine: str, said: Callable[[], str]) -> None:
+        self._bars.console.print(f"{engine}: {said()}", markup=False)
+
     def begin(self, engine: str, total: int) -> None:
         self._tasks[engine] = self._bars.add_task(engine, total=total)
 
@@ -49,6 +52,9 @@ class _Lines:
         self._console = console
         self._total = self._done = self._said = 0
         self._started = 0.0
+
+    def plan(self, engine: str, said: Callable[[], str]) -> None:
+        self._console.print(f"{engine}: {said()}", markup=False)
 
     def begin(self, engine: str, total: int) -> None:
         self._total, self._done, self._said, self._started = total, 0, 0, time.monotonic()

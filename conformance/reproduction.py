@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import textwrap
@@ -51,7 +50,7 @@ def models(target: Path | None, draft: Path | None) -> Sequence[str]:
 def with_command(report: EngineReport, command: str) -> EngineReport:
     """The report with the command as the reproduction of every violation that has none, and after how many tokens it shows."""
     named = ", models without the folders they lie in" if re.search(r" --(target|draft) ", command) else ""
-    alarms = {mode.name: _alarm(mode.evidence_growth, report.alpha) for mode in report.modes}
+    alarms = {mode.name: _alarm(mode.evidence_growth, report.alarm(mode)) for mode in report.modes}
 
     def told(finding: Finding) -> Finding:
         if finding.verdict is not Verdict.VIOLATES or finding.reproduction:
@@ -170,5 +169,5 @@ def script(factory: str, one: Smallest, text: str, own_models: bool, file: str) 
     return "\n".join(lines)
 
 
-def _alarm(growth: Sequence[tuple[int, float]], alpha: float) -> int | None:
-    return next((tokens for tokens, evidence in growth if evidence >= -math.log10(alpha)), None)
+def _alarm(growth: Sequence[tuple[int, float]], alarm: float) -> int | None:
+    return next((tokens for tokens, evidence in growth if evidence >= alarm), None)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from conformance.audit import Pair, Watcher, audit_engine
 from conformance.case_plan import FIRST_PAIR
-from conformance.checks.law import can_catch, numerics_show
+from conformance.checks.law import numerics_show
 from conformance.engines import REGISTRY, Registered
 from conformance.engines.named import engine_named
 from conformance.environment import environment
@@ -191,14 +191,14 @@ def _print_plan(
     console.print(f"Engines: {here}. Level {level.name}: {level.about}.")
     shared = f", {level.budget:,} tokens over all cases at most" if level.budget else ""
     console.print(
-        f"Plan: {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}{shared}, {level.prompts} "
-        f"prompts in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, "
+        f"Plan: up to {level.tokens:,} tokens in each sampled mode at temperature {settings.temperature:g}{shared}, up to "
+        f"{level.prompts} prompts in each greedy mode, k = {settings.k}, false-alarm rate {settings.alpha:g} for each engine, "
         f"seed {settings.seed}."
     )
     limit = f", {level.seconds:,.0f} s for all parts at most (slow ones do less)" if level.seconds else ""
     console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier{limit}.")
     console.print(f"{subject.in_words}.", markup=False)
-    with console.status("Measuring what this plan can catch, and the target's numerics"):
+    with console.status("Measuring the target's numerics"):
         _print_measured(subject, settings, console)
     for entry in chosen:
         if missing[entry.name]:
@@ -209,7 +209,6 @@ def _print_plan(
 
 def _print_measured(subject: Subject, settings: AuditSettings, console: Console) -> None:
     if settings.temperature > 0:
-        console.print(f"Would be caught in a mode, with probability 99.9%: {can_catch(subject, settings)}.")
         _print_numerics(subject, settings, console)
     try:
         margin = subject.margin

@@ -101,9 +101,12 @@ class SampledCase:
     @property
     def standing(self) -> str:
         """For a progress display: the evidence against this case at the last look, and how much of it would prove it wrong."""
-        plan = self.ledger.plan
-        proof = -math.log10(plan.alpha * plan[self.case.name].weight)
-        return f"log10 evidence {self.growth[-1][1] if self.growth else 0:.1f}, of {proof:.1f} that would prove it wrong"
+        return f"log10 evidence {self.growth[-1][1] if self.growth else 0:.1f}, of {self.alarm:.1f} that would prove it wrong"
+
+    @property
+    def alarm(self) -> float:
+        """The evidence, in powers of ten, at which this case alone proves the engine wrong."""
+        return -math.log10(self.ledger.plan.alpha * self.ledger.plan[self.case.name].weight)
 
     def run(self, crew: Crew, watch: Watch) -> None:
         """Sample until the planned n, or until this case alone has proven the engine wrong."""
@@ -177,11 +180,10 @@ class SampledCase:
             if self.edges is not None:
                 self.ledger.put(name, self.edges.evidence(check))
             look = self.ledger.look()
-        share = look.modes[name] + math.log10(self.ledger.plan[name].weight)
         self.growth.append((self.tokens, look.modes[name]))
         if len(self.growth) > SHOWN_LOOKS:
             self.growth = self.growth[::2]
-        return share >= -math.log10(self.ledger.plan.alpha)
+        return look.modes[name] >= self.alarm
 
     def laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:
         """p and q of every token. q is what a leak would leak to; also where nothing is drafted: the control bets the same."""
@@ -270,12 +272,18 @@ class SampledCase:
             observed_lengths,
             theory,
             tuple(self.growth),
-            *self._upper_bounds(),
+            **self._upper_bounds(),
+            alarm=self.alarm,
         )
 
-    def _upper_bounds(self) -> tuple[float, ...]:
+    def _upper_bounds(self) -> dict[str, float]:
         """On leak, sets of q/p, total variation and what is left unclaimed of it; none without speculation or tokens."""
         if self.bounds is None or not self.mode.speculates:
-            return ()
+            return {}
         found = self.bounds.upper()
-        return found.leak, found.ratio_sets, found.total_variation, found.unclaimed
+        return {
+            "leak_bound": found.leak,
+            "ratio_sets_bound": found.ratio_sets,
+            "total_variation_bound": found.total_variation,
+            "unclaimed": found.unclaimed,
+        }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class Watcher(Protocol):
     """Is told how an audit goes on, for a progress display."""
+
+    def plan(self, engine: str, said: Callable[[], str]) -> None:
+        """What is planned for an engine, and what that can catch: it takes a second to say, so only who shows it asks."""
 
     def begin(self, engine: str, total: int) -> None:
         """An engine's audit begins; `total` tokens, prompts and parts are planned."""
@@ -20,6 +24,9 @@ class Watcher(Protocol):
 
 class Silent:
     """Watches without showing anything."""
+
+    def plan(self, engine: str, said: Callable[[], str]) -> None:
+        """See `Watcher.plan`."""
 
     def begin(self, engine: str, total: int) -> None:
         """See `Watcher.begin`."""

@@ -67,14 +67,6 @@ def law_findings(
     return findings
 
 
-def can_catch(subject: Subject, settings: AuditSettings) -> str:
-    """What a mode (one of two) will have shown with probability 99.9% once it was sampled, in words; before it is."""
-    p, q = (sample_of_laws(model, subject, settings) for model in (subject.target, subject.draft))
-    mode = ModePlan.standard("planned", settings.level.tokens, weight=0.5, batch=False)
-    found = detectable(FaultBank(), mode, settings.alpha, (p, q), settings.level.tokens)
-    return found if found == NOTHING else f"{found}, or more"
-
-
 def numerics_show(subject: Subject, settings: AuditSettings) -> tuple[float, float]:
     """The tokens beyond which the measured differences between lawful ways of computing show: where one context is repeated,
     and where every context is new.

@@ -8,12 +8,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 ENVIRONMENTS = Path(__file__).parents[2] / ".nox"
 """Where `nox -s "audit(NAME)"` makes environments, in a clone of the project."""
+
+
+@cache
+def _shares_with(name: str) -> str:
+    """The engine whose environment `nox -s "audit(NAME)"` uses for this one.
+
+    >>> _shares_with("vllm-server"), _shares_with("vllm")
+    ('vllm', 'vllm')
+    """
+    recipes = tomllib.loads(Path(__file__).with_name("environments.toml").read_text(encoding="utf-8"))
+    return str(recipes.get(name, {}).get("environment_of", name))
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,8 @@ class Registered:
         """Who runs it: the interpreter that SPECREF_PYTHON_NAME names (`nox -s "audit(NAME)"` sets it), else that of the
         environment which nox made for it before, else this one."""
         named = os.environ.get(f"SPECREF_PYTHON_{self.name.upper().replace('-', '_')}")
-        made = ENVIRONMENTS / f"audit-{self.name}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        program = "Scripts/python.exe" if sys.platform == "win32" else "bin/python"
+        made = ENVIRONMENTS / f"audit-{_shares_with(self.name)}" / program
         return named or (str(made) if made.exists() else sys.executable)
 
     @property

@@ -31,13 +31,13 @@ class Chart:
     drawing: str
 
 
-def charts(mode: ModeReport, alpha: float, identity: str) -> list[Chart]:
+def charts(mode: ModeReport, alarm: float, identity: str) -> list[Chart]:
     """The pictures of a mode; ``identity`` makes their ids unique on the page."""
     drawn = (
         _pit(mode, f"{identity}-pit"),
         _frequencies(mode, f"{identity}-tokens"),
         _lengths(mode, f"{identity}-lengths"),
-        _growth(mode, alpha, f"{identity}-evidence"),
+        _growth(mode, alarm, f"{identity}-evidence"),
     )
     return [chart for chart in drawn if chart is not None]
 
@@ -175,11 +175,10 @@ def _lengths(mode: ModeReport, identity: str) -> Chart | None:
     )
 
 
-def _growth(mode: ModeReport, alpha: float, identity: str) -> Chart | None:
+def _growth(mode: ModeReport, alarm: float, identity: str) -> Chart | None:
     points = [(n, value) for n, value in mode.evidence_growth if math.isfinite(n) and math.isfinite(value)]
     if not points:
         return None
-    alarm = -math.log10(alpha)
     crossing = next((n for n, value in points if value >= alarm), None)
     last = f"{evidence(points[-1][1])} after {about(points[-1][0])} tokens"
     reached = "Never reaches the alarm:" if crossing is None else f"Reaches the alarm at {about(crossing)} tokens;"

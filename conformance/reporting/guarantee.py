@@ -69,8 +69,9 @@ def _bounds(bounded: Sequence[ModeReport]) -> str:
     shown = "; ".join(f"{_readings(mode)} ({mode_name(mode.name)})" for mode in bounded[:MOST_BOUNDED]) + more
     return (
         f"In each mode that conforms, with 99% confidence for all three at once, three errors are at most so large: {shown}. "
-        "“Leak” is the share of tokens that follow the draft, “ratio” the error on every set {q/p ≥ t}, “top 50” total variation "
-        "at the resolution “top 50 and the rest”: means over the contexts judged, in which errors of opposite signs can cancel."
+        "“Leak” is the share of tokens that follow the draft, “ratio” the error on every set {q/p ≥ t}, “top 50” total "
+        "variation at the resolution “top 50 and the rest”: means over the contexts judged, in which errors of opposite signs "
+        "can cancel."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -53,7 +52,7 @@ def pictures(reports: Sequence[EngineReport]) -> Pictures:
         if left < 0:
             break
         mode = reports[e].modes[m]
-        drawn[e, mode.name] = charts(mode, reports[e].alpha, f"e{e}m{m}")
+        drawn[e, mode.name] = charts(mode, reports[e].alarm(mode), f"e{e}m{m}")
         left -= sum(len(chart.drawing) for chart in drawn[e, mode.name])
     return drawn
 
@@ -123,7 +122,6 @@ def _environment() -> Environment:
         duration=text.duration,
         one_in=text.one_in,
         fine=_fine,
-        alarm=lambda alpha: f"{-math.log10(alpha):.3g}",
         kind=_kind,
         setting=_setting,
         token=text.token,

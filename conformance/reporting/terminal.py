@@ -35,6 +35,10 @@ MOST_REASONS = 6
 """Of not being exposed, or promised, that are told on the terminal: what is wrong is not to scroll away."""
 
 
+WIDE = 140
+"""Columns of a terminal below which the figures of chi-square and KS are left to the report: every row would be folded."""
+
+
 def print_table(reports: Sequence[EngineReport], console: Console) -> None:
     """Prints every engine: the verdict, the table of what was judged, then what was not tested and why."""
     for report in reports:
@@ -44,7 +48,7 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
             style = "yellow" if about_what == "Look again" else "dim"
             console.print(Padding(Text(f"{about_what}: {sentence}", style=style), (0, 0, 0, 2)))
         if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
-            console.print(_table(report))
+            console.print(_table(report, textbook=console.width >= WIDE))
         _print_violations(report, console)
         _print_not_tested(report, console)
         for note in report.notes:
@@ -79,35 +83,41 @@ def _headline(report: EngineReport) -> Text:
     )
 
 
-def _table(report: EngineReport) -> Table:
-    """One row per finding; the figures of every single check are in the report."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+def _table(report: EngineReport, *, textbook: bool) -> Table:
+    """One row per finding; the figures of every single check are in the report. textbook: with those of chi-square and KS."""
+    alarms = [report.alarm(), *(report.alarm(mode) for mode in report.modes)]
+    most = f" to {max(alarms):.3g}, by a mode's share" if max(alarms) > min(alarms) else ""
+    legend = f"log10 E: evidence against the engine, in powers of ten; an alarm at {min(alarms):.3g}{most}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, caption=legend, caption_justify="left")
     table.add_column("mode", overflow="fold")
     for heading in ("requirement", "verdict"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("n", "chi-square (df)", "p", "KS", "p", "log10 E"):
+    for heading in ("n", *(("chi-square (df)", "p", "KS", "p") if textbook else ()), "log10 E"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("smallest fault caught", overflow="fold")
     shown = ""
     for finding in report.findings:
         if finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR):
             mode = wording.mode_name(finding.mode)
-            table.add_row(Text(mode if mode != shown else ""), *_finding_cells(finding))
+            table.add_row(Text(mode if mode != shown else ""), *_finding_cells(finding, textbook=textbook))
             shown = mode
     return table
 
 
-def _finding_cells(finding: Finding) -> list[Text]:
+def _finding_cells(finding: Finding, *, textbook: bool) -> list[Text]:
     verdict = Text(f"{wording.SYMBOLS[finding.verdict]} {finding.verdict}", style=STYLES[finding.verdict])
     n = f"{count(finding.n)}/{count(finding.planned)}" if finding.planned > finding.n else count(finding.n)
     chi_square, ks = _check(finding, "chi-square"), _check(finding, "ks")
     degrees = f" ({chi_square.degrees_of_freedom})" if chi_square and chi_square.degrees_of_freedom else ""
-    cells = (
-        n,
+    figures = (
         _figure(chi_square, "statistic") + degrees,
         _figure(chi_square, "p"),
         _figure(ks, "statistic"),
         _figure(ks, "p"),
+    )
+    cells = (
+        n,
+        *(figures if textbook else ()),
         evidence(finding.log10_evidence) if finding.log10_evidence is not None else "",
         wording.detected(finding, finding),
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conformance.checks.law import can_catch
 from conformance.engines import BY_NAME
 from conformance.evidence.plan import FILE, pairs_of, read_plan
 from conformance.expected import mark_expected, read_expected
@@ -59,9 +58,7 @@ def _samples(path: Path, judging: Judging, target: Path | None, draft: Path | No
     try:
         _print_plan(path, found, subject, judging, console)
         with watching(console) as watcher:
-            watcher.begin(judging.engine, sum(one.tokens for one in found.modes.values()))
-            report = judge_samples(path, found, subject, judging, lambda n: watcher.advance(judging.engine, n, path.name))
-            watcher.end(judging.engine)
+            report = judge_samples(path, found, subject, judging, watcher)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
         raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
     return report
@@ -100,9 +97,3 @@ def _print_plan(path: Path, found: Survey, subject: Subject, judging: Judging, c
         f"{subject.in_words}; false-alarm rate {judging.alpha:g}; judge's seed {judging.seed}.",
         markup=False,
     )
-    largest = max(found.modes.values(), key=lambda one: one.tokens)
-    if largest.tokens:
-        level = Level("samples", largest.tokens, 0, "")
-        settings = AuditSettings(level, judging.alpha, judging.seed, max(largest.k, 1), largest.temperature)
-        caught = can_catch(subject, settings)
-        console.print(f"Would be caught in mode {largest.name!r}, with probability 99.9%: {caught}.", markup=False)

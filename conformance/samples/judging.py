@@ -13,7 +13,7 @@ from threading import Lock
 from conformance.cases import PLAIN, Case, Setting, part
 from conformance.environment import environment
 from conformance.findings import EngineReport, Finding, Verdict
-from conformance.law_audit import findings_of_cases, sealed_ledgers
+from conformance.law_audit import can_catch, findings_of_cases, sealed_ledgers
 from conformance.levels import AuditSettings, Level
 from conformance.protocols import Mode, Output, Request
 from conformance.sampled_case import SampledCase
@@ -25,6 +25,7 @@ from conformance.statistics import Ledger
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
 from conformance.unfinished import Findings, mark_unfinished, not_speculations
+from conformance.watcher import Silent, Watcher
 from specref.models import BadModel
 
 CHUNK = 64
@@ -51,10 +52,16 @@ class Judging:
 
 
 def judge_samples(
-    path: Path, found: Survey, subject: Subject, judging: Judging, watch: Callable[[int], None] = lambda _: None
+    path: Path, found: Survey, subject: Subject, judging: Judging, watcher: Watcher | None = None
 ) -> EngineReport:
-    """Judge the file that `found` is the survey of. watch is told how many more tokens were judged. Raises BadSamples."""
-    return _Samples(path, found, subject, judging).report(watch)
+    """Judge the file that `found` is the survey of. watcher: is told how it goes on. Raises BadSamples."""
+    watching, samples = watcher or Silent(), _Samples(path, found, subject, judging)
+    watching.plan(judging.engine, samples.plan)
+    watching.begin(judging.engine, sum(one.tokens for one in found.modes.values()))
+    try:
+        return samples.report(lambda more: watching.advance(judging.engine, more, path.name))
+    finally:
+        watching.end(judging.engine)
 
 
 class _Samples:
@@ -97,6 +104,11 @@ class _Samples:
             given["logit_bias"] = dict(given["logit_bias"])
         limit = {"max_tokens": max(1, self.settings[name].max_tokens, given.get("min_tokens", 0))}
         return Case(mode, Setting(PLAIN, {**given, **limit}), tokens=self.settings[name].level.tokens, weight=1 / len(same))
+
+    def plan(self) -> str:
+        """What is judged, and what that will have shown."""
+        heat = next(iter(self.settings.values()))
+        return can_catch(list(self.cases.values()), self.ledgers, [self.subject], heat)
 
     def report(self, watch: Callable[[int], None]) -> EngineReport:
         """Judge everything."""

@@ -125,7 +125,8 @@ def _problem(number: int, error: ValidationError, unit: str) -> BadSamples:
     found, context = first.get("input"), first.get("ctx", {})
     see = "`specref judge --schema` prints the format"
     if kind == "json_invalid":
-        what = f"is no JSON ({shown(str(context.get('error', '')), 100)[1:-1]})"
+        said = str(context.get("error", "")).replace(" at line 1 column ", " at column ")  # it was given one line of the file
+        what = f"is no JSON ({shown(said, 100)[1:-1]})"
         if unit == "line" and number == 1:
             return BadSamples(number, "", what, "write one JSON object on each line (jq -c '.[]' makes lines of an array)")
         return BadSamples(number, "", what, "the line was cut off or damaged: write this sample again")

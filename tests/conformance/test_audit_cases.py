@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
@@ -20,7 +21,7 @@ from conformance.engines.transformers.modes import CACHES, all_modes
 from conformance.engines.transformers.pairs import NAMES
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import InProcess, Runner
-from conformance.law_audit import POOLED
+from conformance.law_audit import POOLED, can_catch, sealed_ledgers
 from conformance.levels import LEVELS, Level
 from conformance.pairwise import meetings
 from conformance.problems import EngineFailed
@@ -281,3 +282,19 @@ def test_laws_of_penalties_follow_the_history_and_an_odd_order_is_refused() -> N
     late = (*ORDER[:4], *ORDER[5:], "presence_penalty")
     with pytest.raises(WrongUse, match="PresencePenalty after"):
         split(replace(asked, top_k=2).processors(late))
+
+
+def test_the_plan_says_what_the_smallest_mode_will_show_and_all_together() -> None:
+    some = settings(replace(ALL, tokens=40_000, budget=60_000))
+    cases = plan_cases((OFF, RATIO, STATIC), some, subject(), []).cases
+    ledgers = sealed_ledgers(cases, "tables", some, [subject()])
+    said = can_catch(cases, ledgers, [subject()], some)
+    assert said.startswith(f"3 modes in {len(cases)} cases, {sum(case.tokens for case in cases):,} tokens. Caught with")
+    least = min(case.tokens for case in cases if case.is_plain and case.mode.speculates)
+    assert least < 40_000
+    assert f"in a mode (of {least:,} tokens): a leak to the draft of" in said
+    leaks = [float(found) for found in re.findall(r"leak to the draft of ([\d.]+)", said)]
+    assert len(leaks) == 2
+    assert leaks[1] < leaks[0]
+    alone = [case for case in cases if not case.mode.speculates]
+    assert can_catch(alone, sealed_ledgers(alone, "tables", some, [subject()]), [subject()], some).endswith(" tokens.")

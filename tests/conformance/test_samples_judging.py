@@ -20,6 +20,7 @@ from conformance.protocols import Mode, Request
 from conformance.reporting import wording
 from conformance.reporting.guarantee import guarantee
 from conformance.samples import command
+from conformance.samples import judging as judging_module
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.lines import entry
 from conformance.samples.modes import Defaults
@@ -43,7 +44,7 @@ class AcceptsAll(ReferenceEngine):
 def what_was_detectable_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(law, "detectable", lambda *_: "")
     monkeypatch.setattr(accept, "smallest_detectable_let_through", lambda *_: math.inf)
-    monkeypatch.setattr(command, "can_catch", lambda *_: "")
+    monkeypatch.setattr(judging_module, "can_catch", lambda *_: "")
 
 
 def sampled(

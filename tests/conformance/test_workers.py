@@ -169,6 +169,8 @@ def test_ray_workers_judge_what_one_process_judges_though_a_worker_is_lost() -> 
         class Watcher:
             """Kills a worker in the middle."""
 
+            def plan(self, name: str, said: Callable[[], str]) -> None: ...
+
             def begin(self, name: str, total: int) -> None: ...
 
             def advance(self, name: str, amount: int, what: str) -> None:

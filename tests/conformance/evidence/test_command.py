@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import cli, engines, run
+from conformance import audit, cli, engines, run
 from conformance.controls import instance
 from conformance.engines import Registered
 from conformance.findings import EngineReport, from_json
@@ -32,7 +32,7 @@ class Breaks(Small):
 def specref(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (run, command):
         monkeypatch.setattr(module, "read_subject", lambda models: subject())
-    monkeypatch.setattr(run, "can_catch", lambda *_: "")
+    monkeypatch.setattr(audit, "can_catch", lambda *_: "")
     monkeypatch.setattr(run, "EngineProcess", lambda *_, **__: InProcess(Breaks(*instance())))
     monkeypatch.setitem(engines.BY_NAME, "small", Registered("small", "", "specref", "", "two modes of our reference"))
     monkeypatch.setitem(LEVELS, "tiny", Level("tiny", 160, 3, "for tests"))

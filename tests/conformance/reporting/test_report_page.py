@@ -188,7 +188,7 @@ def test_numbers_that_are_none_or_infinite_do_not_stop_the_page() -> None:
         accepted_lengths=(0, 0),
         evidence_growth=((10, -infinity), (20, nan)),
     )
-    assert charts.charts(odd, 1e-6, "x") == []
+    assert charts.charts(odd, 6.0, "x") == []
     findings = [Finding("LAW-1", "odd", Verdict.CONFORMS, "", n=3, log10_evidence=-infinity, alpha=1e-6)]
     assert "−∞" in html.page([report("e", "1", findings, (odd,), log10_evidence=-infinity)])
 
@@ -233,3 +233,15 @@ def contrast(first: str, second: str) -> float:
 
     low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_a_mode_is_held_against_its_own_share_of_the_false_alarm_rate() -> None:
+    grown = ModeReport("shared", "", "k 2", 500, evidence_growth=((250, 6.5), (500, 6.4)), alarm=7.1)
+    whole = report("e", "1", [Finding("LAW-1", "shared", Verdict.CONFORMS, "", n=500, alpha=1e-6)], (grown,))
+    assert (whole.alarm(), whole.alarm(grown), whole.alarm(dataclasses.replace(grown, alarm=None))) == (6.0, 7.1, 6.0)
+    page = html.page([whole])
+    assert "Never reaches the alarm" in page
+    assert "7.1 is an alarm, by this mode’s share of the false-alarm rate." in page
+    assert "Reaches the alarm at 250 tokens" in html.page(
+        [dataclasses.replace(whole, modes=(dataclasses.replace(grown, alarm=6.2),))]
+    )

@@ -33,6 +33,14 @@ def test_statistics_are_shown_as_textbooks_do() -> None:
     (row,) = [line for line in printed(violating(), width=200).splitlines() if "1.84e+03 (61)" in line]
     assert "LAW-1" in row
     assert "96,000" in row
+    assert "in powers of ten; an alarm at 6" in printed(violating())
+
+
+def test_a_narrow_terminal_shows_the_evidence_and_leaves_the_textbook_to_the_report() -> None:
+    said = printed(violating(), width=100)
+    assert "log10 E" in said
+    assert "1.84e+03" not in said
+    assert len([line for line in said.splitlines() if "96,000" in line]) >= 1
 
 
 def test_only_a_check_that_reached_its_n_is_said_to_catch_anything() -> None:
