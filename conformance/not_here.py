@@ -29,15 +29,15 @@ OF_A_PART = {
 def not_run(entry: Registered, why: str, models: Models, subject: Subject, settings: AuditSettings) -> EngineReport:
     """Its report. why: the reason of every finding. Only an adapter that can be made here names its modes."""
     engine = load_factory(entry.factory)(models) if entry.gpu else None
-    where = [("ENGINE", "all")] if engine is None else _everything(engine, settings.k)
+    where = [("ENGINE", "all")] if engine is None else would_be_judged(engine, settings.k)
     findings = tuple(Finding(requirement, mode, Verdict.NOT_RUN, why) for requirement, mode in where)
     version, names = "not installed" if engine is None else engine.version, (subject.target_name, subject.draft_name)
     level = settings.level.name
     return EngineReport(entry.name, version, level, settings.alpha, settings.seed, "", 0.0, *names, findings)
 
 
-def _everything(engine: Engine, k: int) -> Iterator[tuple[str, str]]:
-    """Each requirement with what it would be judged in."""
+def would_be_judged(engine: Engine, k: int) -> Iterator[tuple[str, str]]:
+    """Each requirement with the mode or part that it would be judged in, with `k` drafts per round."""
     if isinstance(engine, PartsAlone):
         for part in engine.parts:
             kind = kind_of(part.component)

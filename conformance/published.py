@@ -2,6 +2,7 @@
 
 `python -m conformance.published` rewrites the README's table and the matrix of reports/README.md between their marks, and
 writes verdicts.md beside each report: every verdict with its n and what it excludes. A test checks that all are current.
+Engines that run on a GPU alone stand in both as not run, until a report of them is published.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conformance.coverage import MET, MISSED
+from conformance.engines import REGISTRY, Registered
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict, from_json, worst
+from conformance.levels import AuditSettings
+from conformance.not_here import would_be_judged
 from conformance.reporting.markdown import code, prose
 from conformance.reporting.text import about
 from conformance.reporting.wording import SYMBOLS, amount, detected, mode_name, name, sentence, tokens_judged
 from conformance.requirements import BY_ID
+from conformance.run import models_named
 from conformance.systems import README, between
+from conformance.worker import load_factory
 
 REPORTS = README.parent / "reports"
+HOW_RUN = "docs/gpu_ci.md#engines-that-need-a-gpu"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 
 
@@ -31,11 +38,17 @@ def reports_in(folder: Path = REPORTS) -> list[tuple[Path, EngineReport]]:
     ]
 
 
+def left_out(folder: Path = REPORTS) -> list[Registered]:
+    """The engines that run on a GPU alone and of which no report is published."""
+    published = {report.engine for _, report in reports_in(folder)}
+    return [entry for entry in REGISTRY if entry.gpu and entry.name not in published]
+
+
 def table(folder: Path = REPORTS) -> str:
-    """One row for each published engine, as a Markdown table; a sentence if there is none."""
+    """One row for each published engine, then for each that was not run for want of a GPU, as a Markdown table."""
     rows = [_row(path, report) for path, report in reports_in(folder)]
-    if not rows:
-        return "None yet."
+    no_gpu = f"{SYMBOLS[Verdict.NOT_RUN]} {Verdict.NOT_RUN}: no GPU"
+    rows += [_cells((f"[{entry.name}]({HOW_RUN})", no_gpu, *"––––")) for entry in left_out(folder)]
     heads = ["| engine | verdict | violated | tokens judged | level | date |", "|---|---|---|--:|---|---|"]
     return "\n".join(heads + rows)
 
@@ -55,18 +68,27 @@ def _row(path: Path, report: EngineReport) -> str:
 
 
 def matrix(folder: Path = REPORTS) -> str:
-    """Requirements by engines, as a Markdown table: in how many modes and parts each verdict was found."""
-    found = reports_in(folder)
-    if not found:
-        return "None yet."
+    """Requirements by engines, as a Markdown table: in how many modes and parts each verdict was found.
+
+    An engine that was not run is marked at the requirements that its adapter would be judged by.
+    """
+    found, others = reports_in(folder), left_out(folder)
     links = [f"[{prose(name(report))}]({path.parent.name}/verdicts.md)" for path, report in found]
-    rows = [_cells(("requirement", "what must hold", *links)), "|" + "---|" * (2 + len(found))]
+    links += [f"[{entry.name}](../{HOW_RUN}): no GPU" for entry in others]
+    asked = [_asked_of(entry) for entry in others]
+    rows = [_cells(("requirement", "what must hold", *links)), "|" + "---|" * (2 + len(links))]
     for requirement in BY_ID:
         mine = [[one for one in report.findings if one.requirement == requirement] for _, report in found]
-        if any(mine):
-            rows.append(_cells((requirement, prose(sentence(requirement)), *map(_counts, mine))))
+        marks = [SYMBOLS[Verdict.NOT_RUN] if requirement in some else "" for some in asked]
+        if any(mine) or any(marks):
+            rows.append(_cells((requirement, prose(sentence(requirement)), *map(_counts, mine), *marks)))
     meanings = " · ".join(f"{SYMBOLS[one]} {one}" for one in Verdict if one is not Verdict.NOT_PROMISED)
     return "\n".join([*rows, "", f"{meanings} (– also: not promised)"])
+
+
+def _asked_of(entry: Registered) -> set[str]:
+    engine = load_factory(entry.factory)(models_named(None, None))
+    return {requirement for requirement, _ in would_be_judged(engine, AuditSettings.k)}
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.coverage import MET, MISSED
+from conformance.engines import REGISTRY
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
 from conformance.published import current, matrix, reports_in, table, verdicts
 
@@ -45,7 +46,6 @@ def test_every_published_conforms_states_n_and_what_it_excludes() -> None:
 
 
 def test_a_row_says_what_an_engine_violates(tmp_path: Path) -> None:
-    assert table(tmp_path) == matrix(tmp_path) == "None yet."
     published(tmp_path)
     row = table(tmp_path).splitlines()[2]
     assert row.startswith(f"| [fast&#124;engine 1.2]({tmp_path.name}/fast-1.2/report.md) | ✗ violates | LAW-1 |")
@@ -55,11 +55,29 @@ def test_a_row_says_what_an_engine_violates(tmp_path: Path) -> None:
 def test_the_matrix_counts_verdicts(tmp_path: Path) -> None:
     published(tmp_path)
     head, _, *rows = matrix(tmp_path).splitlines()
-    assert head.endswith("[fast&#124;engine 1.2](fast-1.2/verdicts.md) |")
+    assert head.split(" | ")[2] == "[fast&#124;engine 1.2](fast-1.2/verdicts.md)"
     (law,) = (row for row in rows if row.startswith("| LAW-1 |"))
-    assert law.endswith("| ✗ 1 ✓ 1 |")
+    assert law.split(" | ")[2] == "✗ 1 ✓ 1"
     (cache,) = (row for row in rows if row.startswith("| KV-1 |"))
-    assert cache.endswith("| – |")
+    assert cache.split(" | ")[2] == "–"
+
+
+def test_an_engine_that_needs_a_gpu_is_shown_as_not_run_until_it_is_published(tmp_path: Path) -> None:
+    names = [entry.name for entry in REGISTRY if entry.gpu]
+    rows, (head, *requirements) = table(tmp_path).splitlines()[2:], matrix(tmp_path).splitlines()
+    assert [row.split("](")[0] for row in rows] == [f"| [{name}" for name in names]
+    assert all("| ○ not run: no GPU | – | – | – | – |" in row for row in rows)
+    marks = {row.split(" | ")[0][2:]: row.strip("| ").split(" | ")[2:] for row in requirements if row.startswith("| ")}
+    assert [one.split("](")[0] for one in head.strip("| ").split(" | ")[2:]] == [f"[{name}" for name in names]
+    shown = {requirement: [mark.strip() for mark in some] for requirement, some in marks.items()}
+    assert shown["LAW-3"][names.index("flashinfer")] == shown["LAW-1"][names.index("sglang")] == "○"
+    assert shown["TREE-1"][names.index("sgl-kernel")] == "○" != shown["TREE-1"][names.index("flashinfer")]
+    (tmp_path / "sglang-1").mkdir()
+    (tmp_path / "sglang-1" / "report.json").write_text(
+        to_json([EngineReport("sglang", "1", "deep", 1e-6, 0, "2026-11-30T01:00:00", 9.0, "target", "draft", (FINE,))])
+    )
+    assert "sglang](" not in table(tmp_path)
+    assert "sglang](" not in matrix(tmp_path)
 
 
 def test_the_page_of_verdicts_says_n_what_is_excluded_and_what_is_known(tmp_path: Path) -> None:
