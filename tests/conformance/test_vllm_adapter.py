@@ -278,3 +278,4 @@ def test_the_server_is_audited_in_modes_of_the_same_names() -> None:
     for mode in modes:
         assert (mode.speculation, mode.rule) == (offline[mode.name].speculation, offline[mode.name].rule)
         assert not mode.exposes_rounds
+        assert ("ACCEPT-3" in mode.promises) == mode.speculates

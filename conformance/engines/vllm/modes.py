@@ -53,11 +53,14 @@ def all_modes(k: int) -> Sequence[Mode]:
 
 
 def server_modes(k: int) -> Sequence[Mode]:
-    """The modes that the server is audited in. It shows no rounds; it is sent seeds and gives log-probabilities."""
+    """The modes that the server is audited in. It shows no rounds; it is sent seeds, gives log-probabilities, and has a page
+    of metrics."""
     names = ("off", "ngram", "draft_model", "draft_model, probabilistic", "medusa", "eagle")
-    promises = dict.fromkeys(("LOGPROB-1", "LOGPROB-2"), SERVER_DOCS)
+    told = dict.fromkeys(("LOGPROB-1", "LOGPROB-2"), SERVER_DOCS)
     return tuple(
-        replace(mode, exposes_rounds=False, logprobs="raw", promises=promises) for mode in _methods(k) if mode.name in names
+        replace(mode, exposes_rounds=False, logprobs="raw", promises=mode.promises | told)
+        for mode in _methods(k)
+        if mode.name in names
     )
 
 
