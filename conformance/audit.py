@@ -18,6 +18,7 @@ from conformance.case_plan import plan_cases
 from conformance.cases import Case, part
 from conformance.component_audit import NONE, audit_components
 from conformance.crew import Crew
+from conformance.diagnosis import Diagnosis
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
 from conformance.families import asked_modes, control_of, expected_of, family_findings
@@ -33,10 +34,9 @@ from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from conformance.sampled_case import SampledCase
 from conformance.sampling import NonsenseOutput
-from conformance.statistics import Ledger
-from conformance.statistics.evidence import WrongUse
+from conformance.statistics import Ledger, WrongUse
 from conformance.subject import Subject
-from conformance.triage import Diagnosis, first_of_each_mode, narrow
+from conformance.triage import first_of_each_mode, narrow
 from conformance.unfinished import mark_unfinished
 from conformance.watcher import Silent, Watcher
 from specref.models import BadModel

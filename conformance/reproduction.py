@@ -10,9 +10,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from conformance.diagnosis import cause_of, first_of_each_cause, new_laws
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import Runner
 from conformance.levels import AuditSettings, level_named
+from conformance.probes import COMPANY
 from conformance.problems import EngineFailed
 from conformance.reporting.text import plural, token
 from conformance.reporting.violation import SCRIPT, script_name
@@ -20,7 +22,6 @@ from conformance.sampling import NonsenseOutput
 from conformance.smallest import Smallest, smallest
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
-from conformance.triage import COMPANY, cause_of
 from conformance.watcher import Watcher
 from specref.models import BadModel
 
@@ -82,7 +83,7 @@ def with_smallest(
     start: gives a fresh process of the engine. factory: what the script calls for it. own_models: whether the audit was given
     models, which the script then asks for too.
     """
-    first = _first_of_each_cause(report)
+    first = first_of_each_cause(filter(_may_be_small, new_laws(report)))
     if not first:
         return report
     told = list(report.findings)
@@ -107,16 +108,9 @@ def with_smallest(
     return replace(report, findings=tuple(told))
 
 
-def _first_of_each_cause(report: EngineReport) -> list[Finding]:
-    """Wrong laws in plain cases that are not known, and that requests of a fresh process may show."""
-    modes = {mode.name for mode in report.modes}
-    first: dict[tuple[str, str], Finding] = {}
-    for one in report.findings:
-        cause = cause_of(one)
-        new = one.verdict is Verdict.VIOLATES and not one.expected and not one.reproduction
-        if new and one.requirement == "LAW-1" and one.mode in modes and one.n <= TOO_LATE and cause[0] not in NOT_ALONE:
-            first.setdefault(cause, one)
-    return list(first.values())
+def _may_be_small(finding: Finding) -> bool:
+    """Whether requests of a fresh process may show it in a small case."""
+    return not finding.reproduction and finding.n <= TOO_LATE and cause_of(finding)[0] not in NOT_ALONE
 
 
 def sentence(one: Smallest, text: str) -> str:

@@ -18,10 +18,10 @@ from conformance.components import Floats
 from conformance.families import control_of
 from conformance.harness import Runner
 from conformance.levels import AuditSettings
+from conformance.probes import ALARM, COMPANY, LEAST, MOST, evidence_against
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import judged_part
 from conformance.subject import Subject
-from conformance.triage import ALARM, COMPANY, LEAST, MOST, evidence_against
 from specref.processors import SamplingSettings
 
 PARTS = (4, 16)

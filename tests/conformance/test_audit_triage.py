@@ -1,10 +1,12 @@
-"""Planted faults of seven families, each narrowed to its own family by general probes."""
+"""Planted faults of eight families, each narrowed to its own family by general probes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from conformance.audit import Pair, audit_engine
@@ -18,6 +20,7 @@ from conformance.levels import Level
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.scoring import TableScorer
+from conformance.statistics.tolerance import Tolerance
 from conformance.triage import OTHER_LAW
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
@@ -26,6 +29,7 @@ from specref.laws import Law
 from specref.models import LanguageModel, TableModel, Tokens
 from specref.rules import Rule, rewired
 from tests.conformance.promising_engine import Overconfident, TwoModes, settings, subject
+from tests.conformance.wrong_engine import accept_all
 
 LEVEL = Level("triage", 4_000, 4, "a test", "plain", 0, 1)
 
@@ -36,6 +40,16 @@ class TemperatureLost(TwoModes):
     def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
         if model is self.target and mode.speculates and request.settings.temperature > 0:
             request = replace(request, settings=replace(request.settings, temperature=1.0))
+        return super().processed(model, mode, request)
+
+
+class SettingsFromElsewhere(TwoModes):
+    """settings: verification reads a temperature that nobody asked for, another one in each request."""
+
+    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+        if model is self.target and mode.speculates and request.settings.temperature > 0:
+            heat = (1.5, 2.5, 20.0)[request.seed % 3]
+            request = replace(request, settings=replace(request.settings, temperature=heat))
         return super().processed(model, mode, request)
 
 
@@ -83,6 +97,31 @@ class FromTheTarget(TwoModes):
     def rule(self, mode: Mode, request: Request) -> Rule:
         rule = super().rule(mode, request)
         return rewired(rule, residual=lambda p, q: p) if rule.__name__ == "ratio" else rule
+
+
+class AcceptsEveryDraft(TwoModes):
+    """rule: every draft is accepted, at temperature 0 too."""
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        return accept_all if mode.speculates else super().rule(mode, request)
+
+
+class AcceptsEverySampledDraft(TwoModes):
+    """rule: every draft is accepted while it samples. The draft's tokens look the same at every temperature."""
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        return accept_all if mode.speculates and request.settings.temperature > 0 else super().rule(mode, request)
+
+
+class FromTheTargetAndStumbles(FromTheTarget):
+    """rule, and a second fault at temperature 0 that batches alone show."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        honest = self.target
+        if mode.speculates and len(requests) > 1 and all(request.settings.temperature == 0 for request in requests):
+            self.target = self.draft
+        yield from list(super().generate(mode, requests))
+        self.target = honest
 
 
 class Late:
@@ -137,10 +176,14 @@ class OneRound(SampledChance):
     ("fault", "family", "says", "temperature"),
     [
         (TemperatureLost, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 0.5),
+        (SettingsFromElsewhere, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 1.0),
         (RefusesZero, "settings", "sampling settings do not reach verification; at temperature 0 it was not judged", 0.5),
         (WrongRows, "rows", "in the company of others", 1.0),
         (WearsOut, "state", "a fresh process conforms", 1.0),
         (FromTheTarget, "rule", "verification lets the draft's law through", 1.0),
+        (AcceptsEveryDraft, "rule", "verification lets the draft's law through", 1.0),
+        (AcceptsEverySampledDraft, "rule", "verification lets the draft's law through", 0.5),
+        (FromTheTargetAndStumbles, "rule", "verification lets the draft's law through", 1.0),
         (ReadsLate, "context", "at temperature 0 tokens are wrong too", 1.0),
         (ColdAlways, "control", "the same is seen without speculation", 1.0),
         (SharesNumbers, "seed", "not jointly", 1.0),
@@ -156,6 +199,41 @@ def test_a_fault_is_narrowed_to_its_family(fault: type[TwoModes], family: str, s
     assert len(wrong) == 1, [one.summary for one in laws]
     assert f"Cause ({family}): " in wrong[0].summary
     assert says in wrong[0].summary
+
+
+STEP = 0.75
+
+
+class Coarse:
+    """A model whose log-odds against its best token are rounded down to steps."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model, self.vocabulary = model, VOCABULARY
+
+    def next_law(self, context: Tokens) -> Law:
+        law = np.asarray(self.model.next_law(context), dtype=np.float64)
+        coarse = np.exp(np.ceil(np.log(np.maximum(law, 1e-300) / law.max()) / STEP) * STEP)
+        return coarse / coarse.sum()
+
+    def next_laws(self, context: Tokens, drafted: Tokens) -> list[Law]:
+        return [self.next_law(context + drafted[:i]) for i in range(len(drafted) + 1)]
+
+
+class Rounds(TwoModes):
+    """numerics: while it speculates, the target's logits are coarser than ours."""
+
+    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+        seen = super().processed(model, mode, request)
+        return Coarse(seen) if model is self.target and mode.speculates and request.settings.temperature > 0 else seen
+
+
+@pytest.mark.parametrize(("eta", "family"), [(STEP / 2, "numerics"), (0.0, "rule|unknown")])
+def test_what_the_measured_tolerance_explains_is_numerics(eta: float, family: str) -> None:
+    about = subject()
+    vars(about)["tolerance"] = Tolerance(eta, eta, eta, 10_000)  # as if it had been measured
+    report = audit_engine("coarse", lambda: InProcess(Rounds(*instance())), about, settings(LEVEL, max_tokens=24))
+    (wrong,) = [one for one in report.findings if one.requirement == "LAW-1" and one.verdict is Verdict.VIOLATES]
+    assert re.search(rf"Cause \(({family})\): ", wrong.summary), wrong.summary
 
 
 class ClaimsAnother(TwoModes):

@@ -1,0 +1,50 @@
+"""A cause as a finding carries it: in its summary, with the evidence for it among its places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from conformance.findings import EngineReport, Finding, Verdict
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """family: "control", "numerics", "settings", "models", "rows", "state", "seed", "context", "draft", "rule" or "unknown".
+    sentence: for people; of an unknown cause it says what is not ruled out."""
+
+    family: str
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+    def added_to(self, finding: Finding) -> Finding:
+        """The finding with the cause in its summary, and the evidence for it among its places."""
+        summary = f"{finding.summary}. Cause ({self.family}): {self.sentence}"
+        return replace(finding, summary=summary, violations=(*finding.violations, *self.evidence))
+
+
+def cause_of(finding: Finding) -> tuple[str, str]:
+    """The family and the sentence that a diagnosis added to a finding; both empty where none did.
+
+    >>> finding = Finding("LAW-1", "fast", Verdict.VIOLATES, "tokens do not follow the law")
+    >>> cause_of(Diagnosis("rows", "a request alone conforms").added_to(finding))
+    ('rows', 'a request alone conforms')
+    """
+    found = re.search(r"\. Cause \((\w+)\): (.*)", finding.summary, re.DOTALL)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def new_laws(report: EngineReport) -> list[Finding]:
+    """Wrong laws in plain cases that are not known yet."""
+    modes = {mode.name for mode in report.modes}
+    laws = [one for one in report.findings if one.requirement == "LAW-1" and one.mode in modes]
+    return [one for one in laws if one.verdict is Verdict.VIOLATES and not one.expected]
+
+
+def first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """Of findings with the same cause the first."""
+    first: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        first.setdefault(cause_of(one), one)
+    return list(first.values())
