@@ -80,7 +80,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
 
 
 def _violations(report: EngineReport) -> Iterable[str]:
-    violations = told.violations(report)
+    violations, sent = told.violations(report), told.to_send(report)
     if violations:
         yield "\n**Violations**\n"
     for finding in violations[:20]:
@@ -97,6 +97,8 @@ def _violations(report: EngineReport) -> Iterable[str]:
         yield from (f"  - {told.places(finding)}: {code(place)}" for place in finding.violations[:3])
         if finding.reproduction:
             yield f"  - reproduce: {code(told.reproduction(report.engine, finding), 600)}"
+        if finding in sent:
+            yield f"  - to send upstream: {code(told.upstream_name(report.engine, finding.mode))}, which lies beside the report"
         if kinds := told.kinds(finding):
             yield f"  - {prose(kinds, 800)}"
     if len(violations) > 20:

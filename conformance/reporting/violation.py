@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from conformance.diagnosis import first_of_each_cause, new_laws
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
 from conformance.reporting.suspects import suspect
 from conformance.reporting.text import count, evidence, one_line, token
@@ -114,7 +115,26 @@ def script_name(engine: str, mode: str) -> str:
     >>> script_name("my engine", "draft model, k=4")
     'smallest-my-engine-draft-model-k-4.py'
     """
-    return f"smallest-{re.sub(r'[^a-z0-9]+', '-', f'{engine} {mode}'.lower()).strip('-')[:80]}.py"
+    return f"smallest-{_slug(engine, mode)}.py"
+
+
+def upstream_name(engine: str, mode: str) -> str:
+    """The file, beside the report, of the text about a mode's violation that can be sent upstream.
+
+    >>> upstream_name("my engine", "draft model, k=4")
+    'upstream-my-engine-draft-model-k-4.md'
+    """
+    return f"upstream-{_slug(engine, mode)}.md"
+
+
+def _slug(engine: str, mode: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", f"{engine} {mode}".lower()).strip("-")[:80]
+
+
+def to_send(report: EngineReport) -> list[Finding]:
+    """The findings that a text is written about: of wrong laws that are not known, nor seen without speculation too, the first
+    of each cause."""
+    return first_of_each_cause(one for one in new_laws(report) if not one.not_speculation)
 
 
 def has_script(finding: Finding) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from conformance.findings import EngineReport, to_json
 from conformance.reporting import html, junit, markdown
-from conformance.reporting.violation import has_script, script_name
+from conformance.reporting.upstream import issue_text
+from conformance.reporting.violation import has_script, script_name, to_send, upstream_name
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class ReportFiles:
 
 
 def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
-    """Writes all four reports into ``folder``, making it if need be, and the scripts that show violations again.
+    """Writes all four reports into ``folder``, making it if need be, scripts that show violations again, and texts about them.
 
     A file is there whole or not at all.
     """
@@ -37,6 +38,8 @@ def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
     for report in reports:
         for finding in filter(has_script, report.findings):
             write_text(folder / script_name(report.engine, finding.mode), f"{finding.reproduction}\n")
+        for finding in to_send(report):
+            write_text(folder / upstream_name(report.engine, finding.mode), issue_text(report, finding))
     return files
 
 
