@@ -40,6 +40,9 @@ class Verdict(StrEnum):
 
 
 JUDGED = (Verdict.CONFORMS, Verdict.VIOLATES, Verdict.LOSSY_AS_DECLARED)
+UNSETTLED = (Verdict.ERROR, Verdict.INCONCLUSIVE)
+"""The audit ended without a verdict, which is never taken for conforming."""
+NOT_TESTED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
 REMARKABLE = 3
 """Powers of ten of evidence above which what conforms is remarked upon: a correct engine shows them once in 1,000 at most."""
 

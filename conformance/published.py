@@ -13,7 +13,7 @@ from pathlib import Path
 
 from conformance.coverage import MET, MISSED
 from conformance.engines import REGISTRY, Registered
-from conformance.findings import JUDGED, EngineReport, Finding, Verdict, from_json, worst
+from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Verdict, from_json, worst
 from conformance.levels import AuditSettings
 from conformance.not_here import would_be_judged
 from conformance.reporting.markdown import code, prose
@@ -99,7 +99,7 @@ def _counts(findings: Sequence[Finding]) -> str:
     '✗ 1 ✓ 2'
     """
     verdicts = Counter(one.verdict for one in findings)
-    judged = {one: n for one, n in verdicts.items() if one in (*JUDGED, Verdict.ERROR, Verdict.INCONCLUSIVE)}
+    judged = {one: n for one, n in verdicts.items() if one in (*JUDGED, *UNSETTLED)}
     shown = []
     while judged:
         first = worst(judged)
@@ -117,7 +117,7 @@ def _page(report: EngineReport) -> Iterator[str]:
     yield f"Level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}. `report.md` has the rest."
     requirements = [*BY_ID, *sorted({one.requirement for one in report.findings} - set(BY_ID))]
     for requirement in requirements:
-        looked_at = (*JUDGED, Verdict.ERROR, Verdict.INCONCLUSIVE)
+        looked_at = (*JUDGED, *UNSETTLED)
         mine = [one for one in report.findings if one.requirement == requirement and one.verdict in looked_at]
         if not mine:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.reporting.terminal import print_table, summary_line
+from conformance.reporting.terminal import print_table
 from conformance.reporting.write import ReportFiles, write
 
-__all__ = ["ReportFiles", "print_table", "summary_line", "write"]
+__all__ = ["ReportFiles", "print_table", "write"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from conformance.findings import JUDGED, EngineReport, Finding, Verdict
+from conformance.findings import JUDGED, NOT_TESTED, EngineReport, Finding, Verdict
 from conformance.problems import UsageProblem
 from conformance.reporting.text import one_in, one_line
 
@@ -36,7 +36,7 @@ MEANINGS = {
     Kind.OTHER: "Another verdict than before, and neither is a violation.",
     Kind.SAME: "The same verdict before and after, or never judged.",
 }
-_SILENT = (None, Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
+_SILENT = (None, *NOT_TESTED)
 """Of which nothing is known; None: the report does not hold it."""
 
 

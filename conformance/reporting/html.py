@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from conformance.findings import JUDGED, EngineReport, Finding, Verdict
+from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Verdict
 from conformance.reporting import diff_wording, exhibits, guarantee, text, violation, wording
 from conformance.reporting.charts import Chart, charts
 from conformance.reporting.compare import MEANINGS, Comparison, Kind
@@ -70,7 +70,7 @@ def _requirements(report: EngineReport) -> list[str]:
 
 
 def _judged_in(report: EngineReport, mode: str) -> list[Finding]:
-    return [f for f in report.findings if f.mode == mode and f.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR)]
+    return [f for f in report.findings if f.mode == mode and f.verdict in (*JUDGED, *UNSETTLED)]
 
 
 def _kind(verdict: Verdict) -> str:

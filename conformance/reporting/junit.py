@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from conformance.findings import EngineReport, Finding, Verdict
+from conformance.findings import NOT_TESTED, UNSETTLED, EngineReport, Finding, Verdict
 from conformance.reporting import wording
 from conformance.reporting.text import clean, evidence, one_line
 
-_ERRORS = (Verdict.ERROR, Verdict.INCONCLUSIVE)
-_SKIPPED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
-
 
 def document(reports: Sequence[EngineReport]) -> str:
-    """The XML text. Violations are failures; errors and the inconclusive are errors; what was not tested is skipped."""
+    """The XML text. Violations are failures, and so is a known one that was not seen; errors and the inconclusive are errors;
+    what is known, or was not tested, is skipped."""
     xml = JUnitXml("specref")
     for report in reports:
         xml.add_testsuite(_suite(report))
@@ -42,18 +40,22 @@ def _suite(report: EngineReport) -> TestSuite:
 def _case(finding: Finding, engine: str) -> TestCase:
     case = TestCase(f"{one_line(finding.requirement)} [{wording.mode_name(finding.mode)}]", engine)
     summary = one_line(finding.summary, 2000) or wording.MEANINGS[finding.verdict]
-    if finding.verdict is Verdict.VIOLATES:
+    if finding.unseen:
+        case.result = [_told(Failure(summary, "not seen"), finding)]
+    elif finding.expected and finding.verdict in (Verdict.VIOLATES, Verdict.ERROR):
+        case.result = [_told(Skipped(f"known: {one_line(finding.expected, 400)}. {summary}"), finding)]
+    elif finding.verdict is Verdict.VIOLATES:
         case.result = [_told(Failure(summary, finding.verdict), finding)]
-    elif finding.verdict in _ERRORS:
+    elif finding.verdict in UNSETTLED:
         case.result = [_told(Error(summary, finding.verdict), finding)]
-    elif finding.verdict in _SKIPPED:
+    elif finding.verdict in NOT_TESTED:
         case.result = [Skipped(f"{finding.verdict}: {summary}")]
     else:
         case.system_out = details(finding)
     return case
 
 
-def _told(result: Failure | Error, finding: Finding) -> Failure | Error:
+def _told(result: Failure | Error | Skipped, finding: Finding) -> Failure | Error | Skipped:
     result.text = details(finding)
     return result
 

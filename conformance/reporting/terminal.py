@@ -13,12 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from conformance.findings import JUDGED, EngineReport, Finding, Statistic, Verdict
+from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Statistic, Verdict
 from conformance.reporting import violation as told
 from conformance.reporting import wording
 from conformance.reporting.exhibits import partings, side_by_side
 from conformance.reporting.guarantee import guarantee
-from conformance.reporting.text import about, count, duration, evidence, one_line
+from conformance.reporting.text import count, evidence, one_line
 
 STYLES = {
     Verdict.CONFORMS: "green",
@@ -57,23 +57,6 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
         console.print("Nothing was audited.")
 
 
-def summary_line(report: EngineReport) -> Text:
-    """The audit in one line. ``str()`` of it is plain text; printed as it is, nothing in it can act as markup."""
-    text = Text(f"{wording.SYMBOLS[report.verdict]} {report.verdict}", style=STYLES[report.verdict])
-    text.append(f" {wording.name(report)}", style="bold")
-    counts = {verdict: len(wording.with_verdict(report, verdict)) for verdict in Verdict}
-    parts = [f"{n} × {verdict}" for verdict, n in counts.items() if n]
-    violated = dict.fromkeys(one_line(f.requirement, 40) for f in wording.with_verdict(report, Verdict.VIOLATES))
-    if violated:
-        parts.insert(0, ", ".join(violated))
-    if report.log10_evidence is not None:
-        parts.append(f"log10 evidence {evidence(report.log10_evidence)}")
-    tokens = wording.tokens_judged(report)
-    parts.append((f"{about(tokens)} tokens in " if tokens else "") + duration(report.seconds))
-    text.append(": " + " · ".join(parts), style="default")
-    return text
-
-
 def _headline(report: EngineReport) -> Text:
     style = STYLES[report.verdict]
     return Text.assemble(
@@ -97,7 +80,7 @@ def _table(report: EngineReport, *, textbook: bool) -> Table:
     table.add_column("smallest fault caught", overflow="fold")
     shown = ""
     for finding in report.findings:
-        if finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE, Verdict.ERROR):
+        if finding.verdict in (*JUDGED, *UNSETTLED):
             mode = wording.mode_name(finding.mode)
             table.add_row(Text(mode if mode != shown else ""), *_finding_cells(finding, textbook=textbook))
             shown = mode
@@ -145,6 +128,8 @@ def _print_violations(report: EngineReport, console: Console) -> None:
         lines += [f"{told.places(finding)}: {one_line(place)}" for place in finding.violations[:3]]
         if finding.not_speculation:
             lines.append("The same is seen with speculation off: speculation is not the cause.")
+        if finding.expected:
+            lines.append(f"Known: {one_line(finding.expected, 400)}")
         if finding.reproduction:
             lines.append(f"reproduce: {told.reproduction(report.engine, finding)}")
         lines.append(told.kinds(finding))

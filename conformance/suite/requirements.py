@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from conformance.findings import JUDGED, EngineReport, Finding, Verdict, from_json
+from conformance.findings import JUDGED, NOT_TESTED, UNSETTLED, EngineReport, Finding, Verdict, from_json
 from conformance.plugin import REPORTS
 from conformance.reporting import wording
 from conformance.reporting.junit import details
 from conformance.reporting.text import one_line
 from conformance.reporting.violation import explanation
-
-SKIPPED = (Verdict.NOT_PROMISED, Verdict.NOT_EXPOSED, Verdict.NOT_RUN)
-FAILS = (Verdict.ERROR, Verdict.INCONCLUSIVE)
 
 
 class Violated(Exception):
@@ -39,7 +36,7 @@ class Audit(pytest.File):
 
 
 def _nothing_judged(report: EngineReport) -> tuple[Finding, ...]:
-    if any(finding.verdict in (*JUDGED, *FAILS) for finding in report.findings):
+    if any(finding.verdict in (*JUDGED, *UNSETTLED) for finding in report.findings):
         return ()
     summary = f"nothing of {wording.name(report)} was judged; the skipped tests say why"
     return (Finding("AUDIT", "all", Verdict.INCONCLUSIVE, summary),)
@@ -51,7 +48,7 @@ class Requirement(pytest.Item):
     def __init__(self, *, finding: Finding, **rest: Any) -> None:
         super().__init__(**rest)
         self.finding = finding
-        if finding.expected and finding.verdict not in SKIPPED:
+        if finding.expected and finding.verdict not in NOT_TESTED:
             # Not strict: a known violation that had to be seen, and was not, fails in `runtest`, with its own words.
             known = NotJudged if finding.verdict is Verdict.ERROR else Violated
             self.add_marker(pytest.mark.xfail(reason=finding.expected, raises=known, strict=False))
@@ -59,9 +56,9 @@ class Requirement(pytest.Item):
     def runtest(self) -> None:
         """Say what was found. Raises what its verdict comes to."""
         finding = self.finding
-        if finding.verdict in SKIPPED:
+        if finding.verdict in NOT_TESTED:
             pytest.skip(f"{finding.verdict}: {one_line(finding.summary, 2000) or wording.MEANINGS[finding.verdict]}")
-        if finding.verdict in FAILS:
+        if finding.verdict in UNSETTLED:
             raise NotJudged(finding.verdict)
         if finding.verdict is Verdict.VIOLATES or finding.unseen:
             raise Violated(finding.verdict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -166,6 +167,13 @@ def violating() -> EngineReport:
         ),
     ]
     return report("vllm", "0.11.0", findings, (leak, clean), log10_evidence=leak.evidence_growth[-1][1] - 0.5, seconds=1284.0)
+
+
+def known(report: EngineReport) -> EngineReport:
+    """The report with every violation and every error listed as known."""
+    bad = (Verdict.VIOLATES, Verdict.ERROR)
+    found = [dataclasses.replace(f, expected="issue 7 of the engine") if f.verdict in bad else f for f in report.findings]
+    return dataclasses.replace(report, findings=tuple(found))
 
 
 def failing() -> EngineReport:

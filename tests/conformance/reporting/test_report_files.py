@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from example_run import conforming, run, violating
+from example_run import conforming, known, run, violating
 from hostile_run import hostile
 from markdown_it import MarkdownIt
 from test_report_exhibits import all_of_them
 
-from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
+from conformance.findings import EngineReport, Finding, Verdict, exit_code, from_json, to_json
 from conformance.reporting import ReportFiles, html, junit, markdown, schema, write
 
 
@@ -83,15 +83,39 @@ def test_junit_has_one_case_per_requirement_and_mode() -> None:
     assert skipped.get("message") == "not run: No CUDA device on this machine."
 
 
-def test_junit_counts_every_verdict_where_ci_looks_for_it() -> None:
-    root = ElementTree.fromstring(junit.document(run()))
-    for suite, report in zip(root, run()):
-        verdicts = [finding.verdict for finding in report.findings]
+def not_seen() -> EngineReport:
+    """An engine of which a known violation was not seen, though samples sufficed."""
+    first, *rest = conforming().findings
+    found = dataclasses.replace(first, unseen=True, summary="a known violation was not seen in 400,000 samples")
+    return dataclasses.replace(conforming(), findings=(found, *rest))
+
+
+@pytest.mark.parametrize("reports", [run(), list(map(known, run())), [not_seen()]], ids=["as it is", "known", "not seen"])
+def test_junit_counts_every_verdict_where_ci_looks_for_it(reports: list[EngineReport]) -> None:
+    root = ElementTree.fromstring(junit.document(reports))
+    for suite, report in zip(root, reports, strict=True):
+        verdicts = [finding.verdict for finding in report.findings if not finding.expected]
         assert float(suite.get("time", "")) == report.seconds
         assert {"seed", "alpha", "target", "torch"} <= {entry.get("name") for entry in suite.iterfind("properties/property")}
-        assert int(suite.get("tests", "")) == len(verdicts)
-        assert int(suite.get("failures", "")) == verdicts.count(Verdict.VIOLATES)
-        assert int(suite.get("errors", "")) == verdicts.count(Verdict.ERROR) + verdicts.count(Verdict.INCONCLUSIVE)
+        unseen = sum(finding.unseen for finding in report.findings)
+        failures, errors = int(suite.get("failures", "")), int(suite.get("errors", ""))
+        assert int(suite.get("tests", "")) == len(report.findings)
+        assert failures == verdicts.count(Verdict.VIOLATES) + unseen
+        assert errors == verdicts.count(Verdict.ERROR) + verdicts.count(Verdict.INCONCLUSIVE)
+        assert (failures > 0) is (exit_code([report]) == 1)
+        assert not errors or exit_code([report]) in (1, 3)
+
+
+def test_junit_skips_what_is_known_and_fails_where_it_was_not_seen() -> None:
+    found = cases([known(violating())])
+    for name, verdict in (("LAW-1", "violates"), ("STOP-1", "error")):
+        (skipped,) = found["vllm 0.11.0", f"{name} [draft model, k = 3]"]
+        (finding,) = [f for f in violating().findings if f.requirement == name and f.verdict == verdict]
+        assert skipped.tag == "skipped"
+        assert skipped.get("message") == f"known: issue 7 of the engine. {finding.summary}"
+    assert "reproduce: specref audit vllm" in (found["vllm 0.11.0", "LAW-1 [draft model, k = 3]"][0].text or "")
+    (failure,) = cases([not_seen()])["transformers 5.24.0", "LAW-1 [speculation off]"]
+    assert (failure.tag, failure.get("message")) == ("failure", "a known violation was not seen in 400,000 samples")
 
 
 def test_junit_of_a_violation_says_where_and_how_to_see_it() -> None:

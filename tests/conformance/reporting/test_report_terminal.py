@@ -1,4 +1,4 @@
-"""The terminal's table and line."""
+"""The terminal's table."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import doctest
 import io
 
 import pytest
-from example_run import conforming, failing, run, violating
+from example_run import conforming, known, run, violating
 from hostile_run import CONTROL, hostile
 from rich.console import Console
 
-from conformance.reporting import markdown, print_table, summary_line, text, wording
+from conformance.reporting import markdown, print_table, text, wording
 
 
 def printed(*reports, width: int = 160) -> str:
@@ -69,11 +69,9 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     assert max(len(line) for line in printed(*run(), width=width).splitlines()) <= width
 
 
-def test_the_line_says_what_is_violated() -> None:
-    line = str(summary_line(violating()))
-    assert line.startswith("✗ violates vllm 0.11.0: LAW-1, GREEDY-1, LOGPROB-1")
-    assert "\n" not in str(summary_line(hostile()))
-    assert str(summary_line(failing())) == "! error llama.cpp b6402: 6 × error · 12 s"
+def test_a_known_violation_is_told_with_its_reason() -> None:
+    assert "Known: issue 7 of the engine" in printed(known(violating()))
+    assert "Known:" not in printed(violating())
 
 
 @pytest.mark.parametrize("module", [text, wording, markdown])
