@@ -41,8 +41,6 @@ from conformance.unfinished import mark_unfinished
 from conformance.watcher import Silent, Watcher
 from specref.models import BadModel
 
-__all__ = ["Pair", "Silent", "Watcher", "audit_engine"]
-
 MOST_PROBED = 3
 """Modes whose violations are probed at the lowest level; at the others all are."""
 WORK_OF_A_FAMILY = 40

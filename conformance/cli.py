@@ -85,9 +85,15 @@ def audit(
     settings = AuditSettings(chosen, alpha, seed, k, temperature)
     where = Workers(workers, ray, gpus_per_worker)
     names = [*(engines or []), *(engine or [])]
-    if any(name.startswith(("http://", "https://")) for name in names) and target is None:
+    server = any(name.startswith(("http://", "https://")) for name in names)
+    if server and target is None:
         raise UsageProblem("a server is judged by the model that it serves; give that model's folder with --target")
-    for variable, value in (("SPECREF_CONTROL", control), ("SPECREF_MODEL", served_model)):
+    for option, variable, value in (
+        ("--control", "SPECREF_CONTROL", control),
+        ("--served-model", "SPECREF_MODEL", served_model),
+    ):
+        if value is not None and not server:
+            raise UsageProblem(f"{option} belongs to a server, and none is named; name it by its URL, or leave {option} out")
         if value is not None:
             os.environ[variable] = value
     called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
@@ -135,11 +141,11 @@ def judge(
         raise UsageProblem(f"logprobs is {logprobs!r}; give raw or processed: of which law they are")
     if max_tokens is not None and max_tokens < 1:
         raise UsageProblem(f"max-tokens is {max_tokens}; give 1 or more")
-    from conformance.samples.command import run_judge
+    from conformance.samples.command import engine_of_file, run_judge
     from conformance.samples.judging import Judging
     from conformance.samples.modes import Defaults
 
-    name = engine or samples.name.split(".")[0] or "samples"
+    name = engine or engine_of_file(samples)
     defaults = Defaults(temperature, max_tokens, at_random)
     judging = Judging(name, engine_version, alpha, seed, draft is not None, logprobs, defaults)
     folder = out or Path("audits") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

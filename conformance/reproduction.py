@@ -18,6 +18,8 @@ from conformance.probes import COMPANY
 from conformance.problems import EngineFailed
 from conformance.reporting.text import plural, token
 from conformance.reporting.violation import SCRIPT, script_name
+from conformance.samples.judging import Judging
+from conformance.samples.modes import Defaults
 from conformance.sampling import NonsenseOutput
 from conformance.smallest import Smallest, smallest
 from conformance.statistics.evidence import WrongUse
@@ -40,6 +42,33 @@ def audit_command(name: str, settings: AuditSettings, target: Path | None, draft
         value = getattr(settings, field)
         words += [] if value == getattr(usual, field) else [option, f"{value:g}"]
     return shlex.join([*words, *models(target, draft)])
+
+
+def judge_command(path: Path, judging: Judging, target: Path | None, draft: Path | None) -> str:
+    """The judging of samples as a command, with everything that decides the verdict. Folders are named without where they lie.
+
+    >>> judge_command(Path("/home/me/day 1.jsonl"), Judging("vllm", seed=7), Path("/home/me/tiny"), None)
+    "specref judge 'day 1.jsonl' --seed 7 --target tiny"
+    """
+    return shlex.join(["specref", "judge", path.name, *judging_options(judging), *models(target, draft)])
+
+
+def judging_options(judging: Judging) -> list[str]:
+    """The options of `specref judge` that decide how samples are judged, where they are not the usual ones.
+
+    >>> judging_options(Judging("vllm", alpha=1e-4, defaults=Defaults(0.7, at_random=True)))
+    ['--temperature', '0.7', '--alpha', '0.0001', '--omitted-at-random']
+    """
+    given = judging.defaults
+    options = (
+        ("--temperature", given.temperature, Defaults.temperature),
+        ("--max-tokens", given.max_tokens, Defaults.max_tokens),
+        ("--logprobs", judging.logprobs, Judging.logprobs),
+        ("--alpha", judging.alpha, Judging.alpha),
+        ("--seed", judging.seed, Judging.seed),
+    )
+    words = [word for option, value, usual in options if value != usual for word in (option, str(value))]
+    return [*words, *(["--omitted-at-random"] if given.at_random else [])]
 
 
 def models(target: Path | None, draft: Path | None) -> Sequence[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from conformance.audit import Pair, Watcher, audit_engine
+from conformance.audit import Pair, audit_engine
 from conformance.case_plan import FIRST_PAIR
 from conformance.checks.law import numerics_show
 from conformance.engines import REGISTRY, Registered
@@ -33,9 +32,11 @@ from conformance.progress import watching
 from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
+from conformance.reporting.write import refuse_unwritable
 from conformance.reproduction import audit_command, with_command, with_smallest
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
+from conformance.watcher import Watcher
 from conformance.worker import load_factory
 from conformance.workers import Cluster, Workers
 from specref.models import BadModel
@@ -63,17 +64,14 @@ def run_audits(
 ) -> int:
     """Audit the named engines (none named: all of the registry) and return the exit code. evidence: where the samples of each
     engine are kept, and where an audit that was interrupted goes on. Raises UsageProblem."""
+    refuse_unwritable(folder)
     known = read_expected(expected) if expected else []
     given = list(dict.fromkeys(names)) or [entry.name for entry in REGISTRY]
     chosen = [engine_named(name) for name in given]
     missing = {entry.name: missing_of(entry, workers) for entry in chosen}
     models = models_named(target, draft)
     subject = read_subject(models)
-    try:  # before an hour's work, not after it
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         _print_plan(chosen, missing, subject, settings, console)
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.findings import EngineReport, to_json
+from conformance.problems import UsageProblem
 from conformance.reporting import html, junit, markdown
 from conformance.reporting.upstream import issue_text
 from conformance.reporting.violation import has_script, script_name, to_send, upstream_name
@@ -22,6 +23,15 @@ class ReportFiles:
     markdown: Path
     json: Path
     junit: Path
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise UsageProblem if no reports can be written to a folder, before an hour's work and not after it. Nothing is made."""
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise UsageProblem(f"cannot write reports to {folder}: {error.strerror}; give another folder with --out") from error
 
 
 def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:

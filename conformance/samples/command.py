@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,8 +19,8 @@ from conformance.progress import watching
 from conformance.protocols import Models, Scorer
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
-from conformance.reproduction import models as named
-from conformance.reproduction import with_command
+from conformance.reporting.write import refuse_unwritable
+from conformance.reproduction import judge_command, judging_options, with_command
 from conformance.run import further_pairs, models_named
 from conformance.samples.judging import Judging, judge_samples
 from conformance.samples.survey import Survey, survey
@@ -34,15 +33,16 @@ def run_judge(
     path: Path, judging: Judging, target: Path | None, draft: Path | None, expected: Path | None, out: Path, console: Console
 ) -> int:
     """Judge a file of samples or an evidence folder, write the reports, and return the exit code. Raises UsageProblem."""
+    refuse_unwritable(out)
     known = read_expected(expected) if expected else []
     AuditSettings(Level("samples", 1, 1, ""), judging.alpha, judging.seed, 1, judging.defaults.temperature)  # out of range?
-    report = _evidence(path, models_named(target, draft)) if path.is_dir() else _samples(path, judging, target, draft, console)
-    command = shlex.join(["specref", "judge", path.name, *named(target, draft)])
+    if path.is_dir():
+        report = _evidence(path, judging, models_named(target, draft))
+    else:
+        report = _samples(path, judging, target, draft, console)
+    command = judge_command(path, judging, target, draft)
     reports: Sequence[EngineReport] = mark_expected([with_command(report, command)], known)
-    try:
-        files = write(reports, out)
-    except OSError as error:
-        raise UsageProblem(f"cannot write reports to {out}: {error.strerror}; give another folder with --out") from error
+    files = write(reports, out)
     print_table(reports, console)
     console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
     return exit_code(reports)
@@ -64,13 +64,33 @@ def _samples(path: Path, judging: Judging, target: Path | None, draft: Path | No
     return report
 
 
-def _evidence(folder: Path, models: Models) -> EngineReport:
+def _refuse_what_is_sealed(folder: Path, judging: Judging) -> None:
+    """Raise UsageProblem for an option that evidence leaves nothing to say about."""
+    usual = Judging(engine_of_file(folder))
+    given = judging_options(judging)
+    given += ["--engine"] if judging.engine != usual.engine else []
+    given += ["--engine-version"] if judging.version != usual.version else []
+    if given:
+        raise UsageProblem(f"{given[0]} is sealed in the evidence's plan; leave it out")
+
+
+def engine_of_file(path: Path) -> str:
+    """What the origin of samples is called where nothing else is said.
+
+    >>> engine_of_file(Path("kept/vllm.jsonl.gz"))
+    'vllm'
+    """
+    return path.name.split(".")[0] or "samples"
+
+
+def _evidence(folder: Path, judging: Judging, models: Models) -> EngineReport:
     from conformance.evidence.rejudge import judge_evidence
 
     if not (folder / FILE).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{FILE}"))
         say = f"it has some of {', '.join(inside)}: name one of these" if inside else f"give the folder that holds {FILE}"
         raise UsageProblem(f"{folder.name!r} is neither a file of samples nor the evidence of one engine; {say}")
+    _refuse_what_is_sealed(folder, judging)
     plan, _ = read_plan(folder)
     subjects = [read_subject(models)]
     with tempfile.TemporaryDirectory() as made:

@@ -47,6 +47,14 @@ def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0, hidden_poison
         (["audit", "transformers", "--target", "nowhere"], "no target model lies in nowhere"),
         (["audit", "transformers", "--out", "/dev/null"], "cannot write reports to /dev/null"),
         (["audit", "transformers", "--out", "/proc"], "cannot write reports to /proc"),
+        (
+            ["audit", "transformers", "--control", "http://127.0.0.1:8001/v1"],
+            "--control belongs to a server, and none is named",
+        ),
+        (
+            ["audit", "--served-model", "tiny"],
+            "--served-model belongs to a server, and none is named; name it by its URL, or leave",
+        ),
         (["prove", "--scale", "0"], "scale is 0"),
         (["speedup", "--acceptance", "2"], "acceptance is 2"),
         (["speedup", "--plot", "/nowhere/x.svg"], "cannot draw /nowhere/x.svg"),

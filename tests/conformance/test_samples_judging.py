@@ -289,6 +289,11 @@ def test_the_command_judges_and_reports(
     write(tmp_path / "wrong.jsonl", sampled(AcceptsAll(*instance())))
     assert specref("judge", "wrong.jsonl") == 1
     assert list((tmp_path / "audits").glob("wrong-*/report.json"))
+    given = ("--alpha", "0.0001", "--seed", "12", "--max-tokens", "12", "--logprobs", "processed", "--omitted-at-random")
+    assert specref("judge", "wrong.jsonl", "--temperature", "1", "--out", "wrong", *given) == 1
+    (report,) = from_json((tmp_path / "wrong" / "report.json").read_text())
+    (command, *_) = next(one.reproduction for one in report.findings if one.verdict is Verdict.VIOLATES).splitlines()
+    assert sorted(command.split()) == sorted(["specref", "judge", "wrong.jsonl", *given])
 
 
 def test_the_command_says_in_one_line_what_is_wrong(
@@ -308,6 +313,7 @@ def test_the_command_says_in_one_line_what_is_wrong(
         ((right, "--alpha", "2"), "alpha is 2"),
         ((right, "--expected", "nowhere.toml"), "cannot read known violations"),
         ((right, "--out", "/dev/null/x"), "cannot write reports"),
+        ((right, "--out", "/dev/null"), "cannot write reports to /dev/null: Not a directory"),
         (("evidence",), "'evidence' is neither a file of samples nor the evidence of one engine"),
     ):
         assert specref("judge", *words) == 2, words
@@ -324,5 +330,11 @@ def test_the_command_prints_its_schema_and_judges_evidence_again(
     kept(tmp_path / "kept" / "small")
     assert specref("judge", "kept/small", "--out", "again") == 0
     assert "small" in capsys.readouterr().out
+    for option, value in (
+        *(("--alpha", "1e-4"), ("--seed", "3"), ("--temperature", "0.5"), ("--max-tokens", "9"), ("--logprobs", "processed")),
+        *(("--omitted-at-random", None), ("--engine", "other"), ("--engine-version", "2")),
+    ):
+        assert specref("judge", "kept/small", option, *([value] if value else [])) == 2
+        assert f"{option} is sealed in the evidence's plan; leave it out" in capsys.readouterr().err
     assert specref("judge", "kept") == 2
     assert "it has some of small: name one of these" in capsys.readouterr().err
