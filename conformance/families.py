@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import log_softmax
 
 from conformance.asking import Asking
 from conformance.cases import common_tokens, part
 from conformance.checks.accept import counts_finding, metrics_finding
 from conformance.checks.batch import row_law_finding
-from conformance.checks.logprob import logprob_findings
+from conformance.checks.logprob import logprob_findings, tolerance_of
 from conformance.checks.loud import Probe, Tried, declared_finding, loud_findings, probes
 from conformance.checks.places import not_exposed, not_promised
 from conformance.checks.seed import independence_finding, repeat_findings
 from conformance.company import company
-from conformance.components import Floats
 from conformance.findings import Finding, Verdict
 from conformance.grammar_audit import grammar_findings
 from conformance.levels import AuditSettings
@@ -164,20 +164,13 @@ def _logprobs(asking: Asking, requests: Sequence[Request], outputs: Sequence[Out
         return logprob_findings(mode.name, outputs, None, [], 0, promised=promised, tolerance=0.0)
     tokens = [output.tokens for output in outputs]
     if mode.logprobs == "raw":
-        laws = [_log_softmax(rows) for rows in asking.logits(requests, tokens)]
+        laws = [log_softmax(rows, axis=1) for rows in asking.logits(requests, tokens)]
     else:
         with np.errstate(divide="ignore"):
             laws = [np.log(p) for p, _ in asking.laws(requests, tokens)]
-    coldest = min(float(request.settings.temperature) for request in requests) if mode.logprobs != "raw" else 1.0
-    tolerance = 2 * (4 * asking.subject.tolerance.eta + 1e-6) / coldest
+    tolerance = tolerance_of(asking.subject.tolerance.eta, mode.logprobs, requests)
     planned = sum(map(len, tokens))
     return logprob_findings(mode.name, outputs, returned, laws, planned, promised=True, tolerance=tolerance)
-
-
-def _log_softmax(rows: Floats) -> Floats:
-    shifted = rows - rows.max(axis=1, keepdims=True)
-    result: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return result
 
 
 def _counts(

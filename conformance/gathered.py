@@ -173,7 +173,7 @@ class Gathered:
         for requirement in ("GRAMMAR-3", "GRAMMAR-4") if not offered else ():
             self.put(not_exposed(requirement, WHOLE, "requests with a grammar (no mode promises GRAMMAR-3)"))
         if not any(mode.speculation.get("hostile") for mode in self.modes):
-            self.put(not_exposed("DRAFT-2", WHOLE, "a mode that speculates with hostile drafts"))
+            self.put(not_exposed("DRAFT-2", WHOLE, "a mode with hostile drafts, whose speculation has the key 'hostile'"))
         if has_margin(self.subject) and any(mode.speculates for mode in self.modes):
             why = f"single tokens convict in {self.subject.dtype} (GREEDY-1), so pairs of prompts need not"
             self.put(Finding("GREEDY-2", WHOLE, Verdict.NOT_RUN, why))

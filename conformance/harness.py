@@ -19,6 +19,8 @@ from conformance.problems import EngineFailed
 from conformance.process import WorkerProcess
 from conformance.protocols import Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
+from conformance.requirements import BY_ID
+from specref.processors import ORDER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +43,13 @@ MODE_TYPES = {
     "promises": dict,
 }
 """Types of a mode's fields that are not strings."""
+WORDS = {"draft_law": ("draft model", "n-gram", ""), "logprobs": ("raw", "processed", "")}
+"""What fields may say of which the judge reads no other words."""
 
 
 def check_modes(modes: Sequence[Mode]) -> None:
-    """Raise ValueError unless an engine can be audited in these modes: one or more, each with a name of its own.
+    """Raise ValueError unless an engine can be audited in these modes: one or more, each with a name of its own, and nothing in
+    them that no check would read.
 
     >>> check_modes([Mode("off"), Mode("off")])
     Traceback (most recent call last):
@@ -59,6 +64,22 @@ def check_modes(modes: Sequence[Mode]) -> None:
                 raise ValueError(f"{field.name} of mode {number} is {str(value)[:60]!r}, not a {kind.__name__}")
         if mode.name in [other.name for other in modes[:number]]:
             raise ValueError(f"two modes are called {mode.name[:60]!r}")
+        _check_words(mode)
+
+
+def _check_words(mode: Mode) -> None:
+    """Raise ValueError for a word that would be ignored: what was meant by it would not be judged."""
+    called = repr(mode.name[:60])
+    for field, allowed in WORDS.items():
+        if getattr(mode, field) not in allowed:
+            said = f"{field} of mode {called} is {getattr(mode, field)[:60]!r}"
+            raise ValueError(f"{said}; give {', '.join(map(repr, allowed))}")
+    for promised in mode.promises:
+        if promised not in BY_ID:
+            raise ValueError(f"mode {called} promises {str(promised)[:60]!r}; what can be promised: {', '.join(BY_ID)}")
+    if sorted(map(str, mode.order)) != sorted(ORDER):
+        said = f"order of mode {called} is {', '.join(map(str, mode.order))[:200]}"
+        raise ValueError(f"{said}; name each of these once: {', '.join(ORDER)}")
 
 
 class Runner(Protocol):

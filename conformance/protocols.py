@@ -43,8 +43,9 @@ class Models:
 class Mode:
     """One way of running an engine.
 
-    name: unique within the engine. speculation: the settings that switch it on ({} is off). options: settings that are not
-    speculation's, as {"cache": "static"}; a mode's control is the mode without speculation that has the same options.
+    name: unique within the engine. speculation: the settings that switch it on ({} is off); where drafts are bad on purpose,
+    their key "hostile" says in words how, as {"hostile": "always token 0"}, and DRAFT-2 is judged. options: settings that are
+    not speculation's, as {"cache": "static"}; a mode's control is the mode without speculation that has the same options.
     rule: the verification rule that the engine declares (a name of `specref.rules`, or "undeclared"). draft_law: what a leak
     would leak towards: "draft model", "n-gram" or "" when there is no draft. exact_draft: drafts are drawn from the draft
     model's law under the request's own settings and nothing else, so that acceptance and residual can be judged by it; False

@@ -6,16 +6,25 @@ law where the processed one is promised. Where a shifted row explains the values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from conformance.checks.places import Place, judged, not_exposed, not_promised
 from conformance.findings import Finding
-from conformance.protocols import Output
+from conformance.protocols import Output, Request
 from conformance.sampling import segments
 from conformance.statistics import Segment
+
+
+def tolerance_of(eta: float, kind: str, requests: Iterable[Request]) -> float:
+    """By how many nats a right log-probability may differ: by twice the margin of a logit, at the coldest temperature.
+
+    eta: the largest numerical difference of a logit, as measured. kind: of which law they are, "raw" or "processed".
+    """
+    coldest = 1.0 if kind == "raw" else min(float(request.settings.temperature) for request in requests)
+    return 2 * (4 * eta + 1e-6) / coldest
 
 
 def logprob_findings(
@@ -29,7 +38,7 @@ def logprob_findings(
     tolerance: float,
 ) -> list[Finding]:
     """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the
-    law that the engine promises (raw, or after processors). tolerance: in nats; twice the logits' margin. planned: tokens.
+    law that the engine promises (raw, or after processors). tolerance: in nats, see `tolerance_of`. planned: tokens.
 
     >>> rows = np.log([[0.5, 0.5], [0.25, 0.75]])
     >>> given = [[-0.693147, 0.0]]

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 from conformance.asked_law import forbids, processed, split
 from conformance.checks.accept import acceptance_finding, metrics_finding
 from conformance.checks.greedy import greedy_finding
-from conformance.checks.logprob import logprob_findings
+from conformance.checks.logprob import logprob_findings, tolerance_of
 from conformance.checks.places import not_exposed, not_promised
 from conformance.checks.stop import stop_findings
 from conformance.components import Floats
@@ -84,8 +84,7 @@ class OfMode:
             return [not_exposed(requirement, self.mode.name, what) for requirement in ("LOGPROB-1", "LOGPROB-2")]
         outputs, returned = [output for _, output in some], [output.logprobs or () for _, output in some]
         rows = Scored(self.subject, self.mode, kind, [request for request, _ in some], [output.tokens for output in outputs])
-        coldest = 1.0 if kind == "raw" else min(float(request.settings.temperature) for request, _ in some)
-        tolerance = 2 * (4 * self.subject.tolerance.eta + 1e-6) / coldest
+        tolerance = tolerance_of(self.subject.tolerance.eta, kind, (request for request, _ in some))
         planned = sum(len(output.tokens) for output in outputs)
         return logprob_findings(self.mode.name, outputs, returned, rows, planned, promised=True, tolerance=tolerance)
 

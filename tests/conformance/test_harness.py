@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from conformance.harness import EngineProcess, check_modes
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.remote import RemoteError
+from conformance.requirements import BY_ID
 from conformance.wire import receive, send
-from specref.processors import SamplingSettings
+from specref.processors import ORDER, SamplingSettings
 
 HERE = "tests.conformance.failing_engines"
 REQUESTS = [Request((1, 2), SamplingSettings(max_tokens=4), seed) for seed in range(3)]
@@ -81,6 +83,25 @@ def test_modes_that_cannot_be_audited_are_nonsense() -> None:
     for modes, says in (([], "no mode"), ([Mode(7)], "name of mode 0"), ([Mode("x", [])], "speculation of mode 0")):  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=says):
             check_modes(modes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"draft_law": "ngram"}, "draft_law of mode 'm' is 'ngram'; give 'draft model', 'n-gram', ''"),
+        ({"logprobs": "Raw"}, "logprobs of mode 'm' is 'Raw'; give 'raw', 'processed', ''"),
+        ({"promises": {"SEED": "https://x"}}, "mode 'm' promises 'SEED'; what can be promised: LAW-1, .*, GRAMMAR-4"),
+        ({"order": ORDER[:-1]}, f"order of mode 'm' is {', '.join(ORDER[:-1])}; name each .*, {ORDER[-1]}$"),
+        ({"order": (*ORDER, "top_k")}, "order of mode 'm' is bad_words, .*, top_k; name each of these once: bad_words"),
+        ({"order": (*ORDER[:-1], 3)}, "order of mode 'm' is bad_words, .*, 3; name each of these once: bad_words"),
+    ],
+)
+def test_words_of_a_mode_that_no_check_would_read_are_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}"):
+        check_modes([Mode("m", **wrong)])
+    promises = dict.fromkeys(BY_ID, "https://x")
+    for law, logprobs in (("draft model", "raw"), ("n-gram", "processed"), ("", "")):
+        check_modes([Mode("m", draft_law=law, logprobs=logprobs, order=ORDER[::-1], promises=promises)])
 
 
 def test_last_words_are_not_those_of_an_earlier_run(tmp_path: Path) -> None:
