@@ -126,6 +126,7 @@ REGISTRY = (
         'nox -s "audit(onnxruntime-genai)" (its own environment)',
         "ONNX Runtime GenAI: draft model, n-gram lookup, adaptive widths, rewinding, logits",
         share=10.0,
+        pairs="conformance.engines.onnxruntime_genai.pairs:make",
     ),
     Registered(
         "llama-cpp",
@@ -140,7 +141,8 @@ REGISTRY = (
         "conformance.engines.economize:make",
         "economize",
         'nox -s "audit(economize)" (its own environment)',
-        "economize: draft model, lookup, early exit, Medusa chain and tree, generate; typical and accept-all as declared",
+        "economize: draft model, lookup, early exit, Medusa chain and tree; typical and accept-all as declared",
+        share=5.0,
     ),
     Registered(
         "sequential-speculative-decoding",

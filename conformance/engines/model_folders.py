@@ -1,15 +1,18 @@
-"""Folders of models that an engine is given: by the role that a mode names, or with another configuration."""
+"""Folders of models that an engine is given: by the role that a mode names, with another configuration, or of another model."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from conformance.protocols import Models, NotHere
+from specref import pretrained
 
 CONFIG, DEFAULTS = "config.json", "generation_config.json"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 def folder_of(models: Models, role: str) -> Path:
@@ -38,3 +41,11 @@ def with_config(folder: Path, into: Path, changes: dict[str, Any]) -> Path:
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     (into / CONFIG).write_text(json.dumps(config | changes), encoding="utf-8")
     return into
+
+
+def save_like_ours(model: Any, folder: Path) -> None:
+    """Write a model of transformers to a folder, with the tokenizer and the defaults (ends among them) of our small target."""
+    ours = pretrained.path("target")
+    model.save_pretrained(folder)
+    for name in (DEFAULTS, *TOKENIZER):
+        shutil.copy(ours / name, folder / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,18 +11,41 @@ import numpy as np
 import pytest
 from engine_here import ROOT, needs, python_of, short_audit, shows_what_was_found
 
+from conformance.engines import BY_NAME
 from conformance.engines.llama_folder import LlamaFolder
 from conformance.engines.onnxruntime_genai.modes import all_modes
+from conformance.engines.onnxruntime_genai.pairs import make as make_pairs
+from conformance.engines.onnxruntime_genai.pairs import tables
 from conformance.engines.onnxruntime_genai.settings import search_options
 from conformance.findings import Verdict
 from conformance.harness import check_modes
 from conformance.levels import Level
 from conformance.protocols import Request, Unsupported
+from conformance.run import further_pairs
+from conformance.statistics.chi_square import chi_square_next_given_previous
+from conformance.subject import read_subject
 from specref import pretrained
 from specref.processors import SamplingSettings
 
 NAME, PACKAGE = "onnxruntime-genai", "onnxruntime_genai"
 PLAIN = SamplingSettings(max_tokens=8)
+WRITES = """
+import json, pathlib, sys
+from conformance.engines.onnxruntime_genai import make
+from conformance.protocols import Models, NotHere, Request
+from specref.processors import SamplingSettings
+engine = make(Models(*map(pathlib.Path, sys.argv[1:])))
+modes = {mode.name: mode for mode in engine.modes(4)}
+requests = [Request((1, 60), SamplingSettings(max_tokens=6), seed=seed) for seed in range(3_000)]
+written = [[one.tokens for one in engine.generate(modes[name], requests)] for name in ("off", "draft model")]
+refused = []
+for name in ("own drafts", "MTP"):
+    try:
+        list(engine.generate(modes[name], requests[:1]))
+    except NotHere as why:
+        refused.append(str(why))
+print(json.dumps([written, refused, engine.metrics(modes["draft model"])]))
+"""
 REPRODUCTIONS = sorted((ROOT / "reports" / "onnxruntime-genai-0.18.0" / "reproductions").glob("*.py"))
 
 
@@ -76,6 +100,35 @@ def test_a_model_that_is_no_plain_llama_is_refused(tmp_path: Path, changed: dict
     (tmp_path / "config.json").write_text(json.dumps(config | changed))
     with pytest.raises(Unsupported, match="Llama"):
         LlamaFolder.read(tmp_path)
+
+
+def test_the_further_pair_is_an_exact_markov_model(tmp_path: Path) -> None:
+    ((name, models),) = make_pairs(tmp_path)
+    assert further_pairs(BY_NAME[NAME], tmp_path / "again").keys() == {name}
+    subject = read_subject(models)
+    for scorer, logits in zip((subject.target, subject.draft), tables(), strict=True):
+        (rows,) = scorer.logits([((1, 60), (70, 5, 2))])
+        np.testing.assert_allclose(rows, logits[[60, 70, 5]], atol=1e-5)
+    assert LlamaFolder.read(models.target).layers == 0
+    assert subject.margin.value < 1e-3
+
+
+@pytest.mark.long
+@needs(NAME, PACKAGE)
+def test_the_tables_law_is_written_with_and_without_drafts(tmp_path: Path) -> None:
+    ((_, models),) = make_pairs(tmp_path)
+    asked = [python_of(NAME, PACKAGE), "-c", WRITES, str(models.target), str(models.draft)]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    written, refused, counts = json.loads(done.stdout.splitlines()[-1])
+    assert [why.split(":")[0] for why in refused] == ["own drafts", "MTP"]
+    assert 0 < counts["accepted"] < counts["draft_tokens"]
+    logits = tables()[0]
+    laws = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for outputs in written:
+        pairs = np.zeros(laws.shape, dtype=np.int64)
+        for tokens in outputs:
+            np.add.at(pairs, ([60, *tokens[:-1]], tokens), 1)
+        assert chi_square_next_given_previous(pairs, laws).p > 1e-6
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """economize as an engine under audit, by `decode_batch` with its own selectors.
 
-Its `generate` cannot be asked: 0.3.2 refuses what transformers 5.24.0 hands it, "cannot forward the model inputs ['cache']".
+Its `generate` is not asked: called as its documentation has it, 0.3.2 refuses what transformers 5.24.0 hands it ("cannot
+forward the model inputs ['cache']"); told `use_cache=False` it answers.
 """
 
 from __future__ import annotations

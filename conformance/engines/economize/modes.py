@@ -14,6 +14,12 @@ from conformance.protocols import Mode
 DOCS = "https://github.com/Thiggel/economize#readme"
 TREE = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 """Paths of a small Medusa tree, by ranks."""
+TYPICAL = (
+    "the draft's best token x is kept if p(x) > c = min(0.09, 0.3 exp(-H)), with H the entropy of p, whatever its q(x); the "
+    "token after the kept ones is drawn from p where p is at least c"
+)
+ACCEPT_ALL = "every draft is kept, so that drafted tokens have the draft model's law q; the token after each k of them has p"
+"""What is emitted with which probability, after economize's own docstrings (`economize.decoding.verifiers`)."""
 
 
 def all_modes(k: int) -> Sequence[Mode]:
@@ -27,8 +33,8 @@ def all_modes(k: int) -> Sequence[Mode]:
         _mode("early exit", {"technique": "early_exit", "k": k}, "ratio"),
         _mode("Medusa, chain", heads, "ratio"),
         _mode("Medusa, tree", heads | {"tree": TREE}, "undeclared"),
-        _mode("draft model, typical", model | {"verifier": "typical"}, "typical", "draft model", lossy="typical acceptance"),
-        _mode("draft model, accept all", model | {"verifier": "accept_all"}, "undeclared", "draft model", lossy="all are kept"),
+        _mode("draft model, typical", model | {"verifier": "typical"}, "typical", "draft model", lossy=TYPICAL),
+        _mode("draft model, accept all", model | {"verifier": "accept_all"}, "undeclared", "draft model", lossy=ACCEPT_ALL),
     )
 
 

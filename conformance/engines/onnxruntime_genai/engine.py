@@ -10,9 +10,9 @@ import onnxruntime_genai as og
 
 from conformance.engines.adapting import Counts
 from conformance.engines.onnxruntime_genai.models import LoadedModels
-from conformance.engines.onnxruntime_genai.modes import all_modes
+from conformance.engines.onnxruntime_genai.modes import NOT_HERE, all_modes
 from conformance.engines.onnxruntime_genai.settings import search_options
-from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
+from conformance.protocols import Engine, Mode, Models, NotHere, Output, Request, Unsupported
 
 COUNTS = {
     "rounds": ("rounds", "standard_fallback_steps"),
@@ -45,6 +45,8 @@ class GenaiEngine(Engine):
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""
+        if mode.speculation.get("drafts") in NOT_HERE:
+            raise NotHere(NOT_HERE[mode.speculation["drafts"]])
         for request in requests:
             yield self._one(mode, request)
 

@@ -1,8 +1,8 @@
 """The ways of running ONNX Runtime GenAI that are audited.
 
-A mode's `speculation` is what `set_speculative_options` takes, and "model": "draft" where the draft model proposes. Its options
-are search options, and: "rewound": an output is begun twice, the first time for so many tokens; "logits": they are read before
-every token.
+A mode's `speculation` is what `set_speculative_options` takes, and "model": "draft" where the draft model proposes;
+or "drafts": a kind that cannot be had here. Its options are search options, and: "rewound": an output is begun twice, the
+first time for so many tokens; "logits": they are read before every token.
 """
 
 from __future__ import annotations
@@ -34,6 +34,13 @@ LOGITS = {"logits": "read"}
 SHARED = {"past_present_share_buffer": True} | REWOUND | LOGITS
 """One buffer of full length for the cache before and after a step, as exported models for GPUs have it."""
 
+NOT_HERE = {
+    "own": "own drafts: the batching Engine verifies what `Request.set_draft_tokens` proposes on a GPU alone; on a CPU its "
+    "`max_draft_tokens_per_proposal()` is 0, and it refuses them",
+    "MTP": "MTP: `MtpGenerator` wants a target that gives its hidden states, and a model that drafts from them: none is here",
+}
+"""Kinds of drafts that GenAI knows, and why they are not run."""
+
 
 def all_modes(k: int) -> Sequence[Mode]:
     """Every mode with `k` drafts per round, speculation off first."""
@@ -47,6 +54,8 @@ def all_modes(k: int) -> Sequence[Mode]:
         *(_mode(f"{name}, rewound", speculation, REWOUND) for name, speculation in ways),
         *(_mode(f"{name}, logits read", speculation, LOGITS) for name, speculation in ways),
         *(_mode(f"{name}, shared buffer, rewound, logits read", speculation, SHARED) for name, speculation in ways[:2]),
+        Mode("own drafts", {"drafts": "own"}, order=ORDER),
+        Mode("MTP", {"drafts": "MTP", "max_draft_tokens": k}, order=ORDER),
     )
 
 

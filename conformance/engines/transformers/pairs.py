@@ -7,13 +7,13 @@ A draft is its target with noise on the weights, so that drafts are accepted oft
 from __future__ import annotations
 
 import copy
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from conformance.engines.model_folders import save_like_ours
 from conformance.engines.transformers.architectures import SHAPE, made, tiny_config
 from conformance.protocols import Models
 from specref import pretrained
@@ -22,7 +22,6 @@ NAMES = ("mistral", "gemma3_text", "gpt2", "deepseek_v3")
 """A window in every layer; in every second one, with tied embeddings; learned positions; experts and latent attention."""
 NOISE = 0.1
 """Of a draft's weights, in standard deviations of each table of them."""
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 def make(folder: Path) -> list[tuple[str, Models]]:
@@ -38,11 +37,8 @@ def _pair(architecture: str, folder: Path) -> Models:
     config = tiny_config(architecture, like.vocab_size, like.num_hidden_layers // SHAPE["num_hidden_layers"], **special)
     target = made(transformers.AutoModelForCausalLM.from_config, config)
     models = Models(folder / "target", folder / "draft")
-    for model, place in ((target, models.target), (_with_noise(target), models.draft)):
-        model.save_pretrained(place)
-        ends.save_pretrained(place)
-        for name in TOKENIZER:
-            shutil.copy(ours / name, place / name)
+    save_like_ours(target, models.target)
+    save_like_ours(_with_noise(target), models.draft)
     return models
 
 
