@@ -11,9 +11,11 @@ import pytest
 import torch
 from engine_here import python_of, shows_what_was_found
 
+from conformance.checks.accept import counts_finding
 from conformance.engines import BY_NAME, REGISTRY, Registered
 from conformance.engines.adapting import Counts
 from conformance.engines.small.rounds import RoundsEngine, Step
+from conformance.findings import Verdict
 from conformance.protocols import Mode, Request, Unsupported
 from conformance.reproductions import reproductions_of
 from specref import pretrained
@@ -24,6 +26,7 @@ ENVIRONMENT = "sequential-speculative-decoding"
 GREEDY = """
 import json, sys
 from conformance.engines import small
+from conformance.findings import Verdict
 from conformance.protocols import Models, Request
 from specref.processors import SamplingSettings
 engine = getattr(small, sys.argv[1])(Models(*sys.argv[2:]))
@@ -67,11 +70,13 @@ class Counting(RoundsEngine):
     ],
 )
 def test_outputs_end_where_they_should(settings: SamplingSettings, expected: tuple[int, ...]) -> None:
-    engine, mode = Counting(), Mode("draft model", {"k": 2})
+    engine, mode = Counting(), Mode("draft model", {"k": 2}, "ratio")
     (output,) = engine.generate(mode, [Request((1, 2), settings, seed=0)])
     assert output.tokens == expected
     rounds = -(-len(expected) // 3)
-    assert engine.metrics(mode) == {"drafts": rounds, "draft_tokens": 2 * rounds, "accepted": 2 * rounds}
+    counted = {"rounds": rounds, "drafts": rounds, "draft_tokens": 2 * rounds, "accepted": 2 * rounds}
+    assert engine.metrics(mode) == counted
+    assert counts_finding(mode.name, counted, [len(output.tokens)], k=2).verdict is Verdict.CONFORMS
 
 
 @pytest.mark.parametrize("asked", [{"min_p": 0.1}, {"logit_bias": {1: 1.0}}, {"min_tokens": 2, "eos": (1,)}])

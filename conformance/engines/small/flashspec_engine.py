@@ -73,7 +73,8 @@ class Flashspec(Engine):
         asked, settings = mode.speculation, request.settings
         target, draft = self._models(mode)
         draft.set_temperature(float(settings.temperature))
-        sampling = {"gamma": asked["gamma"], "temperature": float(settings.temperature), "top_p": float(settings.top_p)}
+        sampling = {"gamma": asked["gamma"], "temperature": float(settings.temperature)}
+        sampling["top_p"] = float(asked.get("typical_p", settings.top_p))
         variant = {"variant": asked["variant"]} if "variant" in asked else {}
         drafters = [NgramDrafter()] if "lookup" in asked else [draft]
         arms = [ArmSpec(0, gamma) for gamma in asked.get("arms", ())] or None

@@ -24,6 +24,8 @@ from specref import processors
 SAMPLED = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "eos", "seed")
 """Settings of its engine."""
 ORDER = (*(name for name in processors.ORDER if name not in ("min_p", "top_p")), "min_p", "top_p")
+COUNTED = {"ACCEPT-3": "https://github.com/Prajwal7-2002/mini-infer"}
+"""`speculative_step` returns the number of accepted drafts, says its docstring."""
 CACHED: dict[str, Any] = {"enable_prefix_caching": True}
 
 
@@ -40,9 +42,10 @@ class MiniInfer(RoundsEngine):
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
+        drafted: dict[str, Any] = {"k_draft": k}
         return (
             Mode("off", rule="target", order=ORDER),
-            Mode("draft model", {"k_draft": k}, "ratio", "draft model", exact_draft=True, order=ORDER),
+            Mode("draft model", drafted, "ratio", "draft model", exact_draft=True, order=ORDER, promises=COUNTED),
             Mode("off, chunked prefill", rule="target", order=ORDER, options={"chunked_prefill_size": 8}),
             Mode("off, small pool", rule="target", order=ORDER, options={"num_blocks": 24}),
             Mode("off, cached prefix", rule="target", order=ORDER, options=CACHED),

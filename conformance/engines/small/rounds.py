@@ -66,6 +66,7 @@ class RoundsEngine(Engine):
             with torch.no_grad():
                 step = self.step(mode, ids, float(request.settings.temperature))
             counts = {"drafts": bool(step.drafted), "draft_tokens": step.drafted, "accepted": step.accepted}
+            counts |= {"rounds": 1} if mode.rule == "ratio" else {}  # other rules may emit more than is accepted and one token
             self._counts.add(mode, counts)
             tokens += stops.cut(tokens, step.tokens)
             ids = torch.tensor([request.prompt + tokens])

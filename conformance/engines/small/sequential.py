@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from seqspecdecod import apply_temperature, get_logits, sample_from_probs
@@ -14,6 +15,8 @@ from seqspecdecod.standard_sd import standard_speculative_step
 from conformance.engines.small.rounds import RoundsEngine, Step, new_tokens
 from conformance.protocols import Mode
 
+COUNTED = {"ACCEPT-3": "https://github.com/Yijin-Zeng/Sequential-Speculative-Decoding#readme"}
+"""Its functions return the numbers of accepted and of drafted tokens, its results their ratio."""
 STEPS = {"standard": standard_speculative_step, "naive HSD": naive_hsd_step, "capped HSD": capped_hsd_step}
 
 
@@ -26,12 +29,10 @@ class Sequential(RoundsEngine):
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
         rules = {"standard": "ratio"}
+        drafted: dict[str, Any] = {"draft_law": "draft model", "exact_draft": True, "promises": COUNTED}
         return (
             Mode("off", rule="target"),
-            *(
-                Mode(name, {"method": name, "gamma": k}, rules.get(name, "undeclared"), "draft model", exact_draft=True)
-                for name in STEPS
-            ),
+            *(Mode(name, {"method": name, "gamma": k}, rules.get(name, "undeclared"), **drafted) for name in STEPS),
         )
 
     def step(self, mode: Mode, ids: torch.Tensor, temperature: float) -> Step:

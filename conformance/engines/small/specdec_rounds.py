@@ -38,4 +38,4 @@ class Specdec(RoundsEngine):
         drafts, laws = self._decoder.generate_small(ids, int(mode.speculation["num_sample_tok"]))
         drafted = len(drafts)
         tokens = self._decoder.verify(ids, drafts, laws)  # it adds to the list of drafts that it is handed
-        return Step(tuple(int(token) for token in tokens), len(tokens) - 1, drafted)
+        return Step(tuple(int(token) for token in tokens), len(tokens) - 1, drafted)  # a number that it does not report itself
