@@ -22,6 +22,11 @@ def tolerance_of(eta: float, kind: str, requests: Iterable[Request]) -> float:
     """By how many nats a right log-probability may differ: by twice the margin of a logit, at the coldest temperature.
 
     eta: the largest numerical difference of a logit, as measured. kind: of which law they are, "raw" or "processed".
+
+    >>> from specref.processors import SamplingSettings
+    >>> cold = Request((1,), SamplingSettings(max_tokens=4, temperature=0.5), seed=0)
+    >>> [round(tolerance_of(0.001, kind, [cold]), 6) for kind in ("raw", "processed")]
+    [0.008002, 0.016004]
     """
     coldest = 1.0 if kind == "raw" else min(float(request.settings.temperature) for request in requests)
     return 2 * (4 * eta + 1e-6) / coldest

@@ -313,6 +313,7 @@ def test_the_command_says_in_one_line_what_is_wrong(
         ((right, "--alpha", "2"), "alpha is 2"),
         ((right, "--expected", "nowhere.toml"), "cannot read known violations"),
         ((right, "--out", "/dev/null/x"), "cannot write reports"),
+        ((str(broken), "--out", "/dev/null/x"), "cannot write reports"),  # before the samples are read
         ((right, "--out", "/dev/null"), "cannot write reports to /dev/null: Not a directory"),
         (("evidence",), "'evidence' is neither a file of samples nor the evidence of one engine"),
     ):

@@ -17,7 +17,9 @@ from markdown_it import MarkdownIt
 from test_report_exhibits import all_of_them
 
 from conformance.findings import EngineReport, Finding, Verdict, exit_code, from_json, to_json
+from conformance.problems import UsageProblem
 from conformance.reporting import ReportFiles, html, junit, markdown, schema, write
+from conformance.reporting.write import refuse_unwritable
 
 
 def plain() -> list[EngineReport]:
@@ -45,6 +47,14 @@ def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch
         write(run(), tmp_path)
     assert (tmp_path / "report.html").read_text("utf-8") == before
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_is_tried_without_making_it(tmp_path: Path) -> None:
+    refuse_unwritable(tmp_path / "not" / "there yet")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageProblem, match=r"cannot write reports to .*there yet: Not a directory; give another folder"):
+        refuse_unwritable(tmp_path / "file" / "there yet")
 
 
 def test_no_file_tells_where_it_was_made(files: ReportFiles) -> None:
