@@ -1,12 +1,14 @@
 """The published audits: all that is said of them elsewhere is generated from the reports that lie in reports/.
 
 `python -m conformance.published` rewrites the README's table and the matrix of reports/README.md between their marks, and
-writes verdicts.md beside each report: every verdict with its n and what it excludes. A test checks that all are current.
+writes beside each report.json: page and summary, verdicts.md (every verdict with its n and what it excludes), and expected.toml
+(what is known of this engine at this version). A test checks that all are current.
 Engines that run on a GPU alone stand in both as not run, until a report of them is published.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,15 +18,16 @@ from conformance.engines import REGISTRY, Registered
 from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Verdict, from_json, worst
 from conformance.levels import AuditSettings
 from conformance.not_here import would_be_judged
+from conformance.reporting import html, markdown
 from conformance.reporting.markdown import code, prose
 from conformance.reporting.text import about
 from conformance.reporting.wording import SYMBOLS, amount, detected, mode_name, name, sentence, tokens_judged
 from conformance.requirements import BY_ID
 from conformance.run import models_named
-from conformance.systems import README, between
+from conformance.systems import README, REPORTS, between
 from conformance.worker import load_factory
 
-REPORTS = README.parent / "reports"
+EXPECTED = Path(__file__).with_name("expected.toml")
 HOW_RUN = "docs/gpu_ci.md#engines-that-need-a-gpu"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 
@@ -146,6 +149,17 @@ def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def known(report: EngineReport) -> str:
+    """The known violations of an engine at its version: that part of conformance/expected.toml."""
+    tables = [
+        f"[[violation]]{part}".partition("\n\n")[0].strip() for part in EXPECTED.read_text("utf-8").split("[[violation]]")[1:]
+    ]
+    about = {"engine": report.engine, "version": report.version}
+    mine = [one for one in tables if about.items() <= tomllib.loads(one)["violation"][0].items()]
+    head = f"# What is known of {name(report)}: that part of conformance/expected.toml, which says what each field means."
+    return "\n\n".join([head, *mine]) + "\n"
+
+
 def current(folder: Path = REPORTS) -> dict[Path, str]:
     """What each generated file must hold."""
     files = {
@@ -153,7 +167,11 @@ def current(folder: Path = REPORTS) -> dict[Path, str]:
         folder / "README.md": between(BEGIN, END, matrix(folder), (folder / "README.md").read_text(encoding="utf-8")),
     }
     for path in sorted(folder.glob("*/report.json")):
-        files[path.with_name("verdicts.md")] = verdicts(from_json(path.read_text(encoding="utf-8")))
+        reports = from_json(path.read_text(encoding="utf-8"))
+        files[path.with_name("report.html")] = html.page(reports)
+        files[path.with_name("report.md")] = markdown.document(reports)
+        files[path.with_name("verdicts.md")] = verdicts(reports)
+        files[path.with_name("expected.toml")] = "\n".join(map(known, reports))
     return files
 
 

@@ -24,6 +24,7 @@ from conformance.sampling import NonsenseOutput
 from conformance.smallest import Smallest, smallest
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
+from conformance.systems import REPORTS
 from conformance.watcher import Watcher
 from specref.models import BadModel
 
@@ -78,18 +79,32 @@ def models(target: Path | None, draft: Path | None) -> Sequence[str]:
 
 
 def with_command(report: EngineReport, command: str) -> EngineReport:
-    """The report with the command as the reproduction of every violation that has none, and after how many tokens it shows."""
+    """The report with the command as the reproduction of every violation that has none, and after how many tokens it shows;
+    of a known one the published script that its reason names."""
     named = ", models without the folders they lie in" if re.search(r" --(target|draft) ", command) else ""
     alarms = {mode.name: _alarm(mode.evidence_growth, report.alarm(mode)) for mode in report.modes}
 
     def told(finding: Finding) -> Finding:
         if finding.verdict is not Verdict.VIOLATES or finding.reproduction:
             return finding
+        if published := script_of_known(report.engine, report.version, finding.expected):
+            return replace(finding, reproduction=f"python {published}")
         tokens = alarms.get(finding.mode) if finding.requirement.startswith("LAW") else None
         where = f"# mode '{finding.mode}'{named}" + (f": the evidence is an alarm after {tokens:,} tokens" if tokens else "")
         return replace(finding, reproduction=f"{command}\n{where}")
 
     return replace(report, findings=tuple(map(told, report.findings)))
+
+
+def script_of_known(engine: str, version: str, reason: str) -> str:
+    """The published script that the reason of a known violation names, from the repository's root; "" where none is there.
+
+    >>> script_of_known("mlx-lm", "0.32.2", "the penalty sees the last token only (penalty_forgets_the_prompt.py)")
+    'reports/mlx-lm-0.32.2/reproductions/penalty_forgets_the_prompt.py'
+    """
+    named = re.search(r"\b\w+\.py\b", reason)
+    script = REPORTS / f"{engine}-{version}" / "reproductions" / (named[0] if named else "")
+    return script.relative_to(REPORTS.parent).as_posix() if script.is_file() else ""
 
 
 TOO_LATE = 20_000

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.engines import BY_NAME, REGISTRY
-from conformance.published import REPORTS
+from conformance.systems import REPORTS
 
 PATIENCE = 900
 """Seconds that a reproduction has: on a busy machine it takes long to import an engine."""

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 README = Path(__file__).parent.parent / "README.md"
+REPORTS = README.parent / "reports"
 BEGIN, END = "<!-- systems: begin -->", "<!-- systems: end -->"
 
 

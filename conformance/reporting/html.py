@@ -16,6 +16,8 @@ from conformance.reporting.compare import MEANINGS, Comparison, Kind
 
 PAGE_LIMIT = 2_000_000
 """Characters on one page. A run of many engines and modes goes with less detail rather than beyond it."""
+MOST_VIOLATIONS = 500
+"""Violations that are told where only the least is."""
 PICTURES_LIMIT = 1_200_000
 """Characters of drawings on one page; the modes that matter least go without theirs beyond it."""
 
@@ -23,13 +25,15 @@ Pictures = dict[tuple[int, str], list[Chart]]
 
 
 def page(reports: Sequence[EngineReport]) -> str:
-    """The page's HTML, with as much detail as fits: everything, or no pictures, or only the modes with a violation."""
+    """The page's HTML, with as much detail as fits: everything, or no pictures, or only the modes with a violation, or the
+    violations and no mode."""
     template = _environment().get_template("report.html")
     drawn = pictures(reports)
-    text = template.render(reports=reports, pictures=drawn, brief=False)
-    if len(text) > PAGE_LIMIT:
-        text = template.render(reports=reports, pictures={}, brief=False)
-    return text if len(text) <= PAGE_LIMIT else template.render(reports=reports, pictures={}, brief=True)
+    for some, brief, most in ((drawn, False, None), ({}, False, None), ({}, True, None), ({}, True, MOST_VIOLATIONS)):
+        text = template.render(reports=reports, pictures=some, brief=brief, most=most)
+        if len(text) <= PAGE_LIMIT:
+            break
+    return text
 
 
 def diff_page(comparisons: Sequence[Comparison]) -> str:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 from conformance.coverage import MET, MISSED
 from conformance.engines import REGISTRY
+from conformance.expected import read_expected
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
-from conformance.published import current, matrix, reports_in, table, verdicts
+from conformance.published import EXPECTED, current, known, matrix, reports_in, table, verdicts
+from conformance.systems import REPORTS
 
 LEAK = Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks", expected="known upstream")
 FINE = Finding("LAW-1", "off", Verdict.CONFORMS, "no leak", n=900, planned=900, detects="a leak of 0.01")
@@ -32,10 +34,26 @@ def test_all_that_is_generated_is_current() -> None:
 
 def test_published_reports_name_no_machine_and_no_secret() -> None:
     for path, report in reports_in():
-        for text in (path.read_text(), path.with_name("report.md").read_text()):
+        for text in (path.read_text(), path.with_name("report.md").read_text(), path.with_name("report.html").read_text()):
             for never in ("/home/", "/root/", "/tmp/", "/opt/", "/work", "/usr/", "api_key", "API_KEY", "Bearer "):
                 assert never not in text, f"{path.parent.name}: {never}"
         assert report.level in ("standard", "deep")
+
+
+def test_every_published_page_is_small_enough_to_be_read() -> None:
+    pages = list(REPORTS.glob("*/report.html"))
+    assert len(pages) == len(list(REPORTS.glob("*/report.json")))
+    for page in pages:
+        assert page.stat().st_size < 2_000_000, page.parent.name
+
+
+def test_every_published_folder_has_its_own_known_violations_and_each_is_one_of_them(tmp_path: Path) -> None:
+    listed = read_expected(EXPECTED)
+    for path, report in reports_in():
+        mine = [one for one in listed if (one.engine, one.version) == (report.engine, report.version)]
+        assert read_expected(path.with_name("expected.toml")) == mine
+    (tmp_path / "none.toml").write_text(known(published(tmp_path)))
+    assert read_expected(tmp_path / "none.toml") == []
 
 
 def test_every_published_conforms_states_n_and_what_it_excludes() -> None:

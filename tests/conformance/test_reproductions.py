@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from conformance.engines import REGISTRY
-from conformance.published import REPORTS
+from conformance.findings import EngineReport, Finding, Verdict
+from conformance.reproduction import with_command
 from conformance.reproductions import NotShown, main, reproductions_of, show_again
+from conformance.systems import REPORTS
 
 ALL = sorted(REPORTS.glob("*/reproductions/*.py"))
 
@@ -24,6 +26,15 @@ def test_a_reproduction_is_short_says_how_it_ends_and_is_told_in_its_report(scri
 
 def test_every_reproduction_is_about_one_engine_of_the_registry() -> None:
     assert sorted(script for entry in REGISTRY for script in reproductions_of(entry.name)) == ALL
+
+
+def test_of_a_known_violation_the_report_names_the_script_that_its_reason_names() -> None:
+    reasons = ("rewound twice (rewind_twice.py, logits_refused.py)", "gone (no_such.py)", "upstream issue 1", "")
+    found = tuple(Finding("LAW-1", "m", Verdict.VIOLATES, "s", expected=reason) for reason in reasons)
+    report = EngineReport("onnxruntime-genai", "0.18.0", "smoke", 1e-6, 0, "", 0.0, "t", "d", found)
+    said = [one.reproduction.splitlines()[0] for one in with_command(report, "specref audit").findings]
+    script = "python reports/onnxruntime-genai-0.18.0/reproductions/rewind_twice.py"
+    assert said == [script, "specref audit", "specref audit", "specref audit"]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,12 @@ def test_a_page_that_would_be_too_long_goes_with_less_detail(monkeypatch: pytest
     assert len(brief) < len(without) < len(text)
     assert "Modes without a violation are left out here" in brief
     assert "Violations" in brief
+    monkeypatch.setattr(html, "PAGE_LIMIT", len(brief) - 1)
+    least = html.page(run())
+    assert len(least) < len(brief)
+    assert "Modes are left out here" in least
+    monkeypatch.setattr(html, "MOST_VIOLATIONS", 1)
+    assert "2 more in <code>report.json</code>" in html.page(run())
 
 
 def test_modes_with_a_violation_are_drawn_first(monkeypatch: pytest.MonkeyPatch) -> None:
