@@ -31,7 +31,7 @@ try:
     refused = written(modes[0], presence_penalty=0.5)
 except Unsupported as refusal:
     refused = str(refusal)
-print(json.dumps([found, ended, refused]))
+print(json.dumps([found, ended, refused, [engine.metrics(mode) for mode in modes]]))
 """
 REPRODUCTIONS = reproductions_of(NAME)
 
@@ -41,11 +41,14 @@ REPRODUCTIONS = reproductions_of(NAME)
 def test_all_modes_write_the_same_greedily_and_end_where_they_should() -> None:
     asked = [python_of(NAME, PACKAGE), "-c", GREEDY, *(str(pretrained.path(name)) for name in ("target", "draft"))]
     done = subprocess.run(asked, check=True, capture_output=True, text=True)
-    written, ended, refused = json.loads(done.stdout.splitlines()[-1])
+    written, ended, refused, counts = json.loads(done.stdout.splitlines()[-1])
     assert written == [written[0]] * 4
     end = written[0][5]
     assert ended == [written[0][: written[0].index(end) + 1]] * 4
     assert refused.startswith("presence_penalty")
+    assert counts[0] is counts[2] is None
+    assert all(counted["emitted"] == len(written[0]) + len(ended[0]) for counted in (counts[1], counts[3]))
+    assert all(0 < counted["accepted"] < counted["emitted"] for counted in (counts[1], counts[3]))
 
 
 @pytest.mark.long

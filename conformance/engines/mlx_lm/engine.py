@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,12 +14,14 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model
 from transformers import AutoTokenizer
 
-from conformance.engines.adapting import refuse_others
+from conformance.engines.adapting import Counts, refuse_others
 from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
 from specref.processors import ORDER as USUAL
 
 DOCS = "https://github.com/ml-explore/mlx-lm/blob/v0.32.2/mlx_lm/generate.py"
 PROMISES = {"LOGPROB-1": DOCS, "LOGPROB-2": DOCS}
+COUNTED = PROMISES | {"ACCEPT-3": DOCS}
+"""A `GenerationResponse` says how many tokens there are so far, and of each whether the draft model wrote it."""
 ORDER = (
     *(name for name in USUAL if name not in ("temperature", "top_k", "top_p", "min_p")),
     "top_p",
@@ -44,16 +46,18 @@ class MlxLm(Engine):
         self._target, self._draft = (load_model(folder)[0] for folder in (models.target, models.draft))
         self._tokenizer = AutoTokenizer.from_pretrained(str(models.target))
         self._tokenizer.eos_token = None  # the requests say which ends there are
+        self._counts = Counts()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
         fields: dict[str, Any] = {"order": ORDER, "promises": PROMISES, "logprobs": "raw"}
+        drafting: dict[str, Any] = {"draft_law": "draft model", **fields, "promises": COUNTED}
         drafted: dict[str, Any] = {"num_draft_tokens": k}
         return (
             Mode("off", rule="target", **fields),
-            Mode("draft model", drafted, "token_matching", "draft model", **fields),
+            Mode("draft model", drafted, "token_matching", **drafting),
             Mode("off, cached prefix", rule="target", options=PREFIX, **fields),
-            Mode("draft model, cached prefix", drafted, "token_matching", "draft model", options=PREFIX, **fields),
+            Mode("draft model, cached prefix", drafted, "token_matching", options=PREFIX, **drafting),
         )
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
@@ -64,8 +68,14 @@ class MlxLm(Engine):
                 raise Unsupported("repetition_penalty: of a cached prefix mlx-lm is not told the tokens")
             mx.random.seed(request.seed)
             written = list(stream_generate(**self._asked(mode, request)))
+            counts = {"accepted": sum(bool(one.from_draft) for one in written), "emitted": written[-1].generation_tokens}
+            self._counts.add(mode, counts)
             logprobs = tuple(float(one.logprobs[one.token]) for one in written)
             yield Output(tuple(int(one.token) for one in written), logprobs=logprobs)
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Engine.metrics`."""
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
