@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from conformance.protocols import Mode, Request, Tokens, Unsupported
@@ -30,6 +30,24 @@ def refuse_others(settings: SamplingSettings, obeyed: Sequence[str], why: str) -
     conformance.protocols.Unsupported: top_k: not passed on to the engine
     """
     refuse(settings, [field.name for field in fields(settings) if field.name not in obeyed], why)
+
+
+def spelled(
+    sequence: Sequence[int], engine: str, decode: Callable[[list[int]], str], encode: Callable[[str], Iterable[int]]
+) -> str:
+    """The text of a stop sequence, for an engine that stops at strings.
+
+    >>> spelled((97, 98), "this engine", lambda ids: bytes(ids).decode(), lambda text: text.encode())
+    'ab'
+
+    Raises Unsupported where the tokenizer would not read it back as the same tokens.
+    """
+    text = decode(list(sequence))
+    if not text or tuple(encode(text)) != tuple(sequence):
+        raise Unsupported(
+            f"stop_sequences: {engine} stops at strings, and {list(sequence)} is no text that is read back ({text!r})"
+        )
+    return text
 
 
 def alike(requests: Sequence[Request], rows: int) -> list[list[int]]:

@@ -29,13 +29,16 @@ def written(mode, temperature=0.0, **settings):
 modes = engine.modes(3)
 found = [written(mode) for mode in modes]
 ended = [written(mode, eos=(found[0][5],)) for mode in modes]
+stopped = [written(mode, stop_sequences=(found[0][5:7],)) for mode in modes]
+counts = [engine.metrics(mode) for mode in modes]
 refused = []
-for settings in ({"logit_bias": {3: 1.0}}, {"temperature": 1.0, "min_p": 1.0}, {"frequency_penalty": 2.5}):
+unknown = ({"logit_bias": {3: 1.0}}, {"stop_sequences": ((2,),)})
+for settings in (*unknown, {"temperature": 1.0, "min_p": 1.0}, {"frequency_penalty": 2.5}):
     try:
         written(modes[0], **settings)
     except Unsupported as refusal:
         refused.append(str(refusal).split(":")[0])
-print(json.dumps([found, ended, refused]))
+print(json.dumps([found, ended, stopped, counts, refused]))
 """
 REPRODUCTIONS = reproductions_of(NAME)
 
@@ -54,11 +57,20 @@ def test_every_mode_has_a_control_and_a_name_of_its_own() -> None:
 def test_all_modes_write_the_same_greedily_and_end_where_they_should() -> None:
     asked = [python_of(NAME, PACKAGE), "-c", WRITES, *(str(pretrained.path(name)) for name in ("target", "draft"))]
     done = subprocess.run(asked, check=True, capture_output=True, text=True)
-    written, ended, refused = json.loads(done.stdout.splitlines()[-1])
+    written, ended, stopped, counts, refused = json.loads(done.stdout.splitlines()[-1])
     assert written == [written[0]] * len(written)
     end = written[0][5]
     assert ended == [written[0][: written[0].index(end) + 1]] * len(written)
-    assert refused == ["logit_bias", "min_p", "frequency_penalty"]
+    pairs = list(zip(written[0], written[0][1:]))
+    assert stopped == [written[0][: pairs.index((end, written[0][6])) + 2]] * len(written)
+    emitted = sum(map(len, (written[0], ended[0], stopped[0])))
+    for mode, counted in zip(all_modes(3), counts, strict=True):
+        if "ACCEPT-3" not in mode.promises:
+            assert not counted, mode.name
+            continue
+        assert counted["emitted"] == emitted, mode.name
+        assert ("draft_model" in mode.speculation) == (counted.get("accepted", 0) > 0), mode.name
+    assert refused == ["logit_bias", "stop_sequences", "min_p", "frequency_penalty"]
 
 
 @pytest.mark.long

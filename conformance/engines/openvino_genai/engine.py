@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 import openvino_genai as genai
 
-from conformance.engines.adapting import refuse_others
+from conformance.engines.adapting import Counts, refuse_others, spelled
 from conformance.engines.openvino_genai.convert import converted
 from conformance.engines.openvino_genai.modes import all_modes
 from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
@@ -19,10 +19,10 @@ DEVICE = "CPU"
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENCE_NUM_THREADS": 1}
 """By default a CPU computes in bfloat16 where it can, and its cache holds bytes."""
 SAMPLED = (
-    *("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "eos", "min_tokens"),
+    *("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "eos", "min_tokens", "stop_sequences"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
-OF_THE_PIPELINE = ("draft_model", "prompt_lookup")
+OF_THE_PIPELINE = ("draft_model", "prompt_lookup", "enable_prefix_caching")
 """What of a mode is said when the pipeline is made; the rest is said with each request."""
 
 
@@ -35,6 +35,7 @@ class OpenVino(Engine):
     def __init__(self, models: Models) -> None:
         self._models = models
         self._running: tuple[set[str], Any] = (set(), None)
+        self._counts = Counts()
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
@@ -45,26 +46,32 @@ class OpenVino(Engine):
         for request in requests:
             refuse_others(request.settings, SAMPLED, "OpenVINO GenAI has no such setting of token ids")
         prompts = [openvino.Tensor(np.array([request.prompt], dtype=np.int64)) for request in requests]
-        asked = [_config(mode, request) for request in requests]
         pipeline = self._pipeline(mode)
+        asked = [_config(mode, request, pipeline.get_tokenizer()) for request in requests]
         if mode.logprobs:
             yield from _with_logprobs(pipeline, prompts, asked)
             return
-        for result in pipeline.generate(prompts, asked):
+        results = pipeline.generate(prompts, asked)
+        self._counts.add(mode, _counted(results[0]))
+        for result in results:
             yield Output(tuple(int(token) for token in result.m_generation_ids[0]))
+
+    def metrics(self, mode: Mode) -> Mapping[str, float] | None:
+        """See `Engine.metrics`. Of single requests, as log-probabilities are asked for, it tells none."""
+        return self._counts.of(mode)
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._running = (set(), None)
 
     def _pipeline(self, mode: Mode) -> Any:
-        drafts = {name for name in OF_THE_PIPELINE if name in mode.speculation}
+        drafts = {name for name in OF_THE_PIPELINE if name in mode.speculation | mode.options}
         if self._running[1] is None or self._running[0] != drafts:
             self.close()  # the last one's memory, before another is taken
             folder = str(converted(self._models.target))
             scheduler = genai.SchedulerConfig()
             scheduler.cache_size = 1  # GB
-            scheduler.enable_prefix_caching = False
+            scheduler.enable_prefix_caching = "enable_prefix_caching" in drafts
             more: dict[str, Any] = dict(EXACT)
             if "draft_model" in drafts:
                 more["draft_model"] = genai.draft_model(str(converted(self._models.draft)), DEVICE, **EXACT)
@@ -73,6 +80,14 @@ class OpenVino(Engine):
             made = genai.ContinuousBatchingPipeline(folder, genai.Tokenizer(folder), scheduler, DEVICE, **more)
             self._running = (drafts, made)
         return self._running[1]
+
+
+def _counted(result: Any) -> dict[str, float]:
+    """The counts of a whole call, which each of its results has. Those of drafts are told of a draft model only."""
+    counts, drafts = {"emitted": float(result.perf_metrics.get_num_generated_tokens())}, result.extended_perf_metrics
+    if drafts is not None:
+        counts |= {"draft_tokens": float(drafts.get_num_draft_tokens()), "accepted": float(drafts.get_num_accepted_tokens())}
+    return counts
 
 
 def _with_logprobs(pipeline: Any, prompts: Sequence[Any], asked: Sequence[Any]) -> Iterator[Output]:
@@ -85,10 +100,10 @@ def _with_logprobs(pipeline: Any, prompts: Sequence[Any], asked: Sequence[Any]) 
         yield Output(tuple(map(int, output.generated_ids)), logprobs=tuple(map(float, output.generated_log_probs)))
 
 
-def _config(mode: Mode, request: Request) -> genai.GenerationConfig:
+def _config(mode: Mode, request: Request, tokenizer: Any) -> genai.GenerationConfig:
     """Everything is said: what is left out would be the model's own, or the engine's."""
-    settings = request.settings
-    asked = {name: value for name, value in mode.speculation.items() if name not in OF_THE_PIPELINE} | mode.options
+    settings, said_here = request.settings, mode.speculation | mode.options
+    asked = {name: value for name, value in said_here.items() if name not in OF_THE_PIPELINE}
     asked |= {"max_new_tokens": settings.max_tokens, "min_new_tokens": settings.min_tokens}
     asked |= {name: float(getattr(settings, name)) for name in SAMPLED if name.endswith("_penalty")}
     if settings.temperature:
@@ -101,6 +116,8 @@ def _config(mode: Mode, request: Request) -> genai.GenerationConfig:
         asked |= {"eos_token_id": settings.eos[0], "stop_token_ids": set(settings.eos)}
     else:
         asked["ignore_eos"] = True
+    if settings.stop_sequences:
+        asked |= {"stop_strings": _texts(settings.stop_sequences, tokenizer), "include_stop_str_in_output": True}
     config = genai.GenerationConfig(**asked)
     try:
         config.validate()
@@ -109,3 +126,10 @@ def _config(mode: Mode, request: Request) -> genai.GenerationConfig:
         name = next((one for one in SAMPLED if one in said), "settings")
         raise Unsupported(f"{name}: refused: {said.splitlines()[-1]}") from refusal
     return config
+
+
+def _texts(sequences: Sequence[Sequence[int]], tokenizer: Any) -> set[str]:
+    def read(text: str) -> list[int]:
+        return [int(token) for token in tokenizer.encode(text, add_special_tokens=False).input_ids.data.ravel()]
+
+    return {spelled(sequence, "OpenVINO GenAI", tokenizer.decode, read) for sequence in sequences}

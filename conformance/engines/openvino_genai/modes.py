@@ -1,9 +1,10 @@
 """The ways of running OpenVINO GenAI that are audited.
 
-A mode's `speculation`: "draft_model" or "prompt_lookup" is what drafts; the rest, and all `options`, are fields of
-`GenerationConfig`. The rule is not declared: its documentation says that a token which the target would not have produced is
-replaced by the target's own sample, and that this is "statistically equivalent to sampling from the target". Of `rng_seed` it
-says that it initializes a generator, and nowhere that an output comes again: SEED-1 is not promised.
+A mode's `speculation`: "draft_model" or "prompt_lookup" is what drafts; the rest, and all `options` but
+"enable_prefix_caching", are fields of `GenerationConfig`. The rule is not declared: its documentation says that a token which
+the target would not have produced is replaced by the target's own sample, and that this is "statistically equivalent to
+sampling from the target". Of `rng_seed` it says that it initializes a generator, and nowhere that an output comes again: SEED-1
+is not promised.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from typing import Any
 from conformance.protocols import Mode
 
 DOCS = "https://github.com/openvinotoolkit/openvino.genai/blob/2026.4.1.0/src/cpp/include/openvino/genai/generation_config.hpp"
+METRICS_DOCS = (
+    "https://github.com/openvinotoolkit/openvino.genai/blob/2026.4.1.0/src/cpp/include/openvino/genai/perf_metrics.hpp"
+)
+COUNTED = {"ACCEPT-3": METRICS_DOCS}
+CACHED = {"enable_prefix_caching": True}
 TOLD: dict[str, Any] = {
     "options": {"logprobs": 1},
     "logprobs": "raw",
@@ -28,9 +34,12 @@ def all_modes(k: int) -> Sequence[Mode]:
     lookup: dict[str, Any] = {"prompt_lookup": True, "num_assistant_tokens": k, "max_ngram_size": 3}
     return (
         Mode("off", rule="target"),
-        Mode("draft model", drafted, draft_law="draft model"),
-        Mode("draft model, confident", confident, draft_law="draft model"),
-        Mode("prompt lookup", lookup, draft_law="n-gram"),
+        Mode("draft model", drafted, draft_law="draft model", promises=COUNTED),
+        Mode("draft model, confident", confident, draft_law="draft model", promises=COUNTED),
+        Mode("prompt lookup", lookup, draft_law="n-gram", promises=COUNTED),
+        Mode("off, prefix caching", rule="target", options=CACHED),
+        Mode("draft model, prefix caching", drafted, draft_law="draft model", options=CACHED, promises=COUNTED),
+        Mode("prompt lookup, prefix caching", lookup, draft_law="n-gram", options=CACHED, promises=COUNTED),
         Mode("off, log-probabilities", rule="target", **TOLD),
         Mode("draft model, log-probabilities", drafted, draft_law="draft model", **TOLD),
         Mode("prompt lookup, log-probabilities", lookup, draft_law="n-gram", **TOLD),

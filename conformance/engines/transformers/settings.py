@@ -7,6 +7,7 @@ from typing import Any
 
 import transformers
 
+from conformance.engines.adapting import spelled
 from conformance.protocols import Mode, Unsupported
 from specref.processors import SamplingSettings
 
@@ -74,7 +75,6 @@ def _text(tokenizer: Any, sequence: Sequence[int]) -> str:
         raise Unsupported(
             "stop_sequences: transformers stops at strings, and the target's folder has no tokenizer to spell them"
         )
-    text = str(tokenizer.decode(list(sequence)))
-    if tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) != tuple(sequence):
-        raise Unsupported(f"stop_sequences: {list(sequence)} is no text that the tokenizer reads back ({text!r})")
-    return text
+    return spelled(
+        sequence, "transformers", tokenizer.decode, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
+    )
