@@ -30,6 +30,8 @@ HEATS = (0.5, 1.0, 1.6)
 """Temperatures asked for, to see whether the law follows."""
 FOLLOWS = 1.6
 """A fitted temperature that rises by less than this factor, over `HEATS`, does not follow what was asked (a factor of 3.2)."""
+NEAR = 1.4
+"""A fitted temperature within this factor of the one that was asked for may be that one."""
 COMPANY = 8
 
 
@@ -108,6 +110,11 @@ FITTED, SHARES = np.geomspace(0.05, 20, 73), np.linspace(0, 1, 21)
 def follows(samples: Sequence[Sample]) -> bool:
     """Whether the fitted temperature rises with the one asked for. samples: at each of `HEATS`."""
     return samples[-1].heat >= FOLLOWS * samples[0].heat
+
+
+def arrives(samples: Sequence[Sample]) -> bool:
+    """Whether every fitted temperature is near the one asked for. samples: at each of `HEATS`."""
+    return all(1 / NEAR < one.heat / heat < NEAR for one, heat in zip(samples, HEATS, strict=True))
 
 
 def one_heat_fits(samples: Sequence[Sample]) -> bool:

@@ -25,6 +25,7 @@ from conformance.probes import (
     LEAST,
     MOST,
     Seen,
+    arrives,
     asked_by_probes,
     evidence_against_one_heat,
     follows,
@@ -174,8 +175,8 @@ def _concluded(state: SampledCase, seen: Seen, at_zero: Verdict, found: Mapping[
         return Diagnosis("draft", OTHER_LAW, said)
     leans = leak >= LEANS and against < REST * seen.together.log10_e
     if (leak >= LEANS and against < CALM) or (leans and calm):
-        rest = "" if against < CALM else ", and something else with it"
-        why = f"verification lets the draft's law through{rest}, whatever the settings"
+        rest = "" if against < CALM else ", which does not explain all of it"
+        why = f"verification lets the draft's law through{rest}"
         return Diagnosis("rule", f"{why}{_where(state)}{_doubt(state, found)}", said)
     if zero is not None and 2 * zero.drafts > zero.wrong:
         return Diagnosis("rule", "verification lets the draft's tokens through, at temperature 0 too", said)
@@ -184,7 +185,7 @@ def _concluded(state: SampledCase, seen: Seen, at_zero: Verdict, found: Mapping[
     if zero is not None and zero.wrong and state.mode.draft_law:
         why = "at temperature 0 tokens are wrong too, and not the draft's: the target reads a wrong context (cache, position)"
         return Diagnosis("context", f"{why}; not ruled out: a rule that writes tokens of neither model", said)
-    return _what_is_left(state, said, f"at temperature 0 {_at_zero(at_zero, seen)}", calm, follows(seen.heats))
+    return _what_is_left(state, said, f"at temperature 0 {_at_zero(at_zero, seen)}", calm, arrives(seen.heats))
 
 
 def _settings_are_lost(seen: Seen, calm: bool, at_zero: Verdict) -> bool:
@@ -209,7 +210,7 @@ def _what_is_left(state: SampledCase, said: tuple[str, ...], greedily: str, calm
     left = [
         "the rule that verifies",
         *([] if calm else ["a wrong context"]),
-        *([] if reach else ["settings that do not arrive"]),
+        *([] if reach else ["settings that do not arrive as asked"]),
     ]
     return Diagnosis("unknown", f"{greedily}, and {beside}; not ruled out: {', '.join(left)}{_where(state)}", said)
 

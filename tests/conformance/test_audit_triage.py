@@ -27,7 +27,7 @@ from specref.draft import Draft
 from specref.generate import Drafter
 from specref.laws import Law
 from specref.models import LanguageModel, TableModel, Tokens
-from specref.rules import Rule, rewired
+from specref.rules import Rule, Verified, rewired
 from tests.conformance.promising_engine import Overconfident, TwoModes, settings, subject
 from tests.conformance.wrong_engine import accept_all
 
@@ -113,8 +113,21 @@ class AcceptsEverySampledDraft(TwoModes):
         return accept_all if mode.speculates and request.settings.temperature > 0 else super().rule(mode, request)
 
 
-class FromTheTargetAndStumbles(FromTheTarget):
-    """rule, and a second fault at temperature 0 that batches alone show."""
+def compares_with_another(p: Sequence[Law], draft: Draft, chance: Chance) -> Verified:
+    """The odds of a draft are taken against another token of the target's, and a rejected one is replaced by a later token."""
+    for i, (x, q) in enumerate(zip(draft.tokens, draft.laws)):
+        other = float(p[i][chance.picks(p[i], slot=("other", i))])
+        if not chance.accepts(min(float(q[x]), other), other, slot=("accept", i)):
+            return Verified(i, chance.picks(p[i + 1], slot=("emit",)))
+    return Verified(len(draft.tokens), chance.picks(p[-1], slot=("emit",)))
+
+
+class ComparesWithAnother(TwoModes):
+    """rule, as OpenVINO GenAI 2026.4.1.0 has it, and a second fault at temperature 0 that batches alone show."""
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        samples = mode.speculates and request.settings.temperature > 0
+        return compares_with_another if samples else super().rule(mode, request)
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         honest = self.target
@@ -183,7 +196,7 @@ class OneRound(SampledChance):
         (FromTheTarget, "rule", "verification lets the draft's law through", 1.0),
         (AcceptsEveryDraft, "rule", "verification lets the draft's law through", 1.0),
         (AcceptsEverySampledDraft, "rule", "verification lets the draft's law through", 0.5),
-        (FromTheTargetAndStumbles, "rule", "verification lets the draft's law through", 1.0),
+        (ComparesWithAnother, "rule", "verification lets the draft's law through", 1.0),
         (ReadsLate, "context", "at temperature 0 tokens are wrong too", 1.0),
         (ColdAlways, "control", "the same is seen without speculation", 1.0),
         (SharesNumbers, "seed", "not jointly", 1.0),
