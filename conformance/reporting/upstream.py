@@ -44,6 +44,7 @@ def _lines(report: EngineReport, finding: Finding) -> Iterable[str]:
         known = "not narrowed down" if family == "unknown" else f"probably {prose(family)}"
         yield f"**Cause.** {known}: {prose(cause)}. What probes saw:"
         yield from (f"- {prose(place)}" for place in finding.violations[:MOST_PROBES])
+        yield ""
     yield from filter(None, (prose(told.accused(finding), 800), prose(told.kinds(finding), 800)))
     if finding.reproduction:
         yield "\n**To see it again**\n"

@@ -46,6 +46,7 @@ def test_a_text_says_what_is_expected_and_seen_with_speculation_and_without_and_
         assert part in text, part
     assert len(text.splitlines()) < 60
     assert "Cause (" not in text
+    assert "40.0\n\n" in text  # what follows is no part of the list
 
 
 def test_one_text_of_each_cause_that_is_not_known_lies_beside_the_report(tmp_path: Path) -> None:
