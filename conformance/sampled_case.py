@@ -34,17 +34,17 @@ LOOKS, MOST_LOOKS = 20, 2_000
 """About how often the ledger is looked at: after each chunk of requests."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 8, 64
 MOST_NUMBERS = 1 << 23
-"""Probabilities of one chunk that are held at once, for each of p and q, where there are more than `LARGEST_CHUNK` requests."""
+"""Probabilities of one chunk that are held at once, for each of p and q, unless one request's answer takes more."""
 SHOWN_LOOKS = 400
 SHOWN = 40
 """Tokens in the report's picture of frequencies."""
 KEPT_ANSWERS = 1_000
-KEPT_ROWS = 256
-"""Rows of p and q kept for saying what was detectable."""
+KEPT_ROWS, KEPT_NUMBERS = 256, 1 << 20
+"""Rows of p and q kept for saying what was detectable, and the probabilities that they may hold."""
 BOUND_ERROR = 0.01
 """How often a mode's bounds may be wrong, all of them together, at any n."""
-KEPT_DRAFTS = 4_000
-"""Drafts kept, with their laws, for ACCEPT."""
+KEPT_DRAFTS, KEPT_OF_DRAFTS = 4_000, 1 << 24
+"""Drafts kept, with their laws, for ACCEPT, and the probabilities that these may hold."""
 
 Watch = Callable[[int], None]
 """Is told how many more tokens (or prompts) were judged."""
@@ -55,9 +55,11 @@ def chunk_size(requests: int, numbers: int) -> int:
 
     >>> [chunk_size(n, 64 * 256) for n in (10, 100, 1_000, 100_000, 10_000_000)]
     [8, 8, 50, 64, 512]
+    >>> chunk_size(1_000, 64 * 49_152)
+    2
     """
     size = min(LARGEST_CHUNK, max(math.ceil(requests / LOOKS), min(SMALLEST_CHUNK, requests)))
-    return max(size, min(requests // MOST_LOOKS, MOST_NUMBERS // numbers))
+    return max(1, min(max(size, requests // MOST_LOOKS), MOST_NUMBERS // numbers))
 
 
 @dataclass
@@ -202,7 +204,7 @@ class SampledCase:
         ends = np.cumsum([len(output) for _, output in sequences])[:-1]
         p, q = np.split(asked.p, ends), np.split(asked.q, ends)
         self.rounds.add(self.mode.rule, outputs, p, q)
-        if sum(len(one[2]) for one in self.drafts) < KEPT_DRAFTS:
+        if sum(len(one[2]) for one in self.drafts) < min(KEPT_DRAFTS, KEPT_OF_DRAFTS // asked.p.shape[1]):
             parts = [Output(output, made.rounds) for (_, output), made in zip(sequences, outputs)]
             found = looked_at(parts, p, q)
             if len(found[2]):
@@ -237,14 +239,18 @@ class SampledCase:
     def _remember(self, block: TokenBlock) -> None:
         self.observed += np.bincount(block.tokens, minlength=block.V)
         self.expected += block.p.sum(axis=0)
-        if sum(map(len, self.p_rows)) < KEPT_ROWS and block.q is not None:
-            self.p_rows.append(block.p[::16])
-            self.q_rows.append(block.q[::16])
+        if sum(map(len, self.p_rows)) < self._kept_rows and block.q is not None:
+            self.p_rows.append(block.p[::16].copy())  # views would keep the whole block
+            self.q_rows.append(block.q[::16].copy())
+
+    @property
+    def _kept_rows(self) -> int:
+        return min(KEPT_ROWS, max(1, KEPT_NUMBERS // self.subject.target.vocabulary))
 
     @property
     def rows(self) -> tuple[Floats, Floats]:
         """A sample of p and q `[C, V]`."""
-        return np.concatenate(self.p_rows)[:KEPT_ROWS], np.concatenate(self.q_rows)[:KEPT_ROWS]
+        return np.concatenate(self.p_rows)[: self._kept_rows], np.concatenate(self.q_rows)[: self._kept_rows]
 
     def report(self) -> ModeReport:
         """What the report shows of this case; pictures only of the plain one."""

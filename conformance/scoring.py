@@ -55,8 +55,9 @@ class TransformersScorer:
         width = max(map(len, read))
         ids = torch.tensor([[*tokens, *[0] * (width - len(tokens))] for tokens in read], device=self.model.device)
         with torch.inference_mode():
-            out = self.model(input_ids=ids, use_cache=False).logits.double().cpu().numpy()
-        rows = [out[i, len(prompt) - 1 : len(prompt) - 1 + len(output)] for i, (prompt, output) in enumerate(sequences)]
+            out = self.model(input_ids=ids, use_cache=False).logits
+        spans = [(len(prompt) - 1, len(prompt) - 1 + len(output)) for prompt, output in sequences]
+        rows = [out[i, start:end].double().cpu().numpy() for i, (start, end) in enumerate(spans)]
         for row in rows:
             if not np.isfinite(row).all():
                 raise BadModel("the target model gave logits that are not finite; nothing can be judged by it")

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import transformers
 
 from conformance.problems import UsageProblem
 from conformance.protocols import Models, Scorer, Tokens
-from conformance.scoring import TransformersScorer, sequential_logits
+from conformance.scoring import ROWS, TransformersScorer, sequential_logits
 from conformance.statistics.greedy import MARGIN_POSITIONS, Margin, hard_margin
-from conformance.statistics.tolerance import Tolerance, measured_tolerance
+from conformance.statistics.tolerance import Tolerance, difference, joined
 from specref.engine.grammar import Grammar
 from specref.models import BadModel
 
 SHORTEST, LONGEST = 8, 48
 """Length of a prompt, in tokens: long enough that n-grams recur, short enough that outputs are most of the work."""
+STEPWISE = 16
+"""Calibration sequences that are also read token by token."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,17 @@ class Subject:
         """
         if not isinstance(self.target, TransformersScorer):
             return Tolerance(0.0, 0.0, 0.0, MARGIN_POSITIONS)  # a table can be read in one way only
+        return joined(self._differences(self.target))
+
+    def _differences(self, target: TransformersScorer) -> Iterator[Tolerance]:
+        """Sequence by sequence: the laws of 10,000 positions over a large vocabulary would not fit into memory."""
         sequences = self.calibration_sequences()
-        batched, alone = self.target.logits(sequences), [self.target.logits([one])[0] for one in sequences]
-        stepwise = sequential_logits(self.target, sequences[:16])
-        return measured_tolerance(np.concatenate([*batched, *batched[:16]]), np.concatenate([*alone, *stepwise]))
+        for first in range(0, len(sequences), ROWS):
+            some = sequences[first : first + ROWS]
+            for place, (one, batched) in enumerate(zip(some, target.logits(some), strict=True), first):
+                yield difference(batched, target.logits([one])[0])
+                if place < STEPWISE:
+                    yield difference(batched, sequential_logits(target, [one])[0])
 
     @cached_property
     def margin(self) -> Margin:

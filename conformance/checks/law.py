@@ -25,6 +25,8 @@ from conformance.subject import Subject
 
 JOINT = ("lag", "cross-row", "after a rejection", "bonus", "slot")
 """Checks of the dependence between tokens, or of one place in a round: they decide LAW-2. The others decide LAW-1."""
+MOST_NUMBERS = 1 << 20
+"""Probabilities of the laws for which it is planned what would be caught."""
 DRAFT = "the draft"
 NOTHING = "nothing for certain, with so few tokens"
 """What is said of the smallest fault that would have been caught where even the largest might have been missed."""
@@ -80,7 +82,8 @@ def numerics_show(subject: Subject, settings: AuditSettings) -> tuple[float, flo
 
 def sample_of_laws(model: Scorer, subject: Subject, settings: AuditSettings) -> Floats:
     """Laws of one of the subject's models in contexts like those of an audit, `[n, V]`."""
-    return laws_at(np.concatenate(model.logits(subject.calibration_sequences()[:4])), settings.temperature)
+    most = max(1, MOST_NUMBERS // model.vocabulary)
+    return laws_at(np.concatenate(model.logits(subject.calibration_sequences()[:4]))[:most], settings.temperature)
 
 
 def detectable(

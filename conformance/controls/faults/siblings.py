@@ -185,7 +185,7 @@ RULES = (
     fault(
         "one coin for all siblings of the sequential rule",
         "one_hot",
-        audited("one_hot", coin_of_the_first_sibling, n=65_536),
+        audited("one_hot", coin_of_the_first_sibling, n=262_144),
         ["LAW-3"],
         exact=one_token(
             coin_of_the_first_sibling, chosen_siblings([1, 0]), on="p as above, siblings (1, 0) chosen", kept=False

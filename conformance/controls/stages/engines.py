@@ -26,8 +26,8 @@ from specref.rules import Rule
 
 VOCABULARY = 16
 K = 3
-TOKENS = 8_192
-"""Tokens that one audit of an engine spends."""
+TOKENS = 32_768
+"""Tokens that one audit of an engine spends at most."""
 
 DRAFTS = 4_096
 """Drafted tokens that are held against their laws."""

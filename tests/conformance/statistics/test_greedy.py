@@ -22,7 +22,7 @@ from conformance.statistics.greedy import (
     prompts_needed_for_wrong_tokens,
     smallest_detectable_wrong_token_rate,
 )
-from conformance.statistics.tolerance import measured_tolerance
+from conformance.statistics.tolerance import difference
 from conformance.studies.greedy_noise import NOISE_MODELS, PROMPT_TOKENS, greedy_arm, greedy_row
 
 FLIPS = np.array([120, 40, 10, 2, 0.2]) / 1e6
@@ -33,7 +33,7 @@ def test_the_hard_margin_passes_lawful_noise_and_convicts_one_wrong_token():
     rng = np.random.default_rng()
     logits = rng.normal(0, 3, (10_000, 40))
     first, second, engine = (logits + 1e-6 * rng.standard_normal(logits.shape) for _ in range(3))
-    margin = hard_margin(measured_tolerance(first, second), "float32")
+    margin = hard_margin(difference(first, second), "float32")
     tokens = engine.argmax(axis=1)
     assert_greedy(tokens, logits, margin)
     runner_up = np.argsort(logits, axis=1)[:, -2]
@@ -50,20 +50,20 @@ def test_a_near_tie_that_flips_is_within_the_margin():
     engine = logits + 1e-6 * rng.standard_normal(logits.shape)
     tokens = engine.argmax(axis=1)
     assert (tokens != logits.argmax(axis=1)).any()
-    margin = hard_margin(measured_tolerance(logits + 1e-6 * rng.standard_normal(logits.shape), engine), "float32")
+    margin = hard_margin(difference(logits + 1e-6 * rng.standard_normal(logits.shape), engine), "float32")
     assert_greedy(tokens, logits, margin)
 
 
 def test_margins_are_refused_above_the_cap_in_low_precision_and_on_few_positions():
     rng = np.random.default_rng()
     logits = rng.normal(0, 3, (10_000, 10))
-    noisy = measured_tolerance(logits, logits + 0.01 * rng.standard_normal(logits.shape))
+    noisy = difference(logits, logits + 0.01 * rng.standard_normal(logits.shape))
     with pytest.raises(WrongUse, match="above the cap"):
         hard_margin(noisy, "float32")
     with pytest.raises(WrongUse, match="no margin convicts in float16"):
         hard_margin(noisy, "float16")
     with pytest.raises(WrongUse, match="10000 positions"):
-        hard_margin(measured_tolerance(logits[:2000], logits[:2000]), "float64")
+        hard_margin(difference(logits[:2000], logits[:2000]), "float64")
 
 
 def test_paired_bets_are_fair_up_to_the_null_share_and_not_beyond():

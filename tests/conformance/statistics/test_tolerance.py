@@ -14,7 +14,8 @@ from conformance.statistics.tolerance import (
     LEAKS,
     assert_no_leak_within_tolerance,
     centred_eta,
-    measured_tolerance,
+    difference,
+    joined,
     recentred_ratio,
     samples_needed_for_leak_within_tolerance,
     smallest_detectable_leak_within_tolerance,
@@ -79,11 +80,11 @@ def test_a_capped_ratio_is_a_fair_bet():
 
 
 @pytest.mark.parametrize("sigma", [0.02, 0.05])
-def test_measured_tolerance_finds_the_noise_that_was_put_in(sigma):
+def test_the_difference_finds_the_noise_that_was_put_in(sigma):
     rng = np.random.default_rng()
     logits, _ = contexts(2000, 64, rng)
     noisy = [logits + sigma * rng.standard_normal(logits.shape) + rng.normal(0, 5, (2000, 1)) for _ in range(2)]
-    found = measured_tolerance(*noisy)
+    found = difference(*noisy)
     assert 3.5 * sigma < found.eta < 8 * sigma  # the largest of 128,000 differences of deviation sqrt(2) sigma
     assert 0.6 * sigma < found.sigma < 1.1 * sigma  # a law's own mean error is no error: less where one token rules
     assert 0 < found.tau < 3 * sigma
@@ -92,9 +93,9 @@ def test_measured_tolerance_finds_the_noise_that_was_put_in(sigma):
 def test_wrong_use_is_refused():
     logits = np.zeros((1000, 4))
     with pytest.raises(WrongUse, match="at least 1000 positions"):
-        measured_tolerance(logits[:10], logits[:10])
+        joined([difference(logits[:10], logits[:10])])
     with pytest.raises(WrongUse, match="finite"):
-        measured_tolerance(logits, np.where(np.eye(1000, 4) > 0, np.nan, logits))
+        difference(logits, np.where(np.eye(1000, 4) > 0, np.nan, logits))
     with pytest.raises(WrongUse, match="eta"):
         worst_mean([0.5, 0.5], [1.0, 2.0], -0.1)
     with pytest.raises(WrongUse, match="false-alarm rate"):
