@@ -85,7 +85,9 @@ def audit(
     settings = AuditSettings(chosen, alpha, seed, k, temperature)
     where = Workers(workers, ray, gpus_per_worker)
     names = [*(engines or []), *(engine or [])]
-    server = any(name.startswith(("http://", "https://")) for name in names)
+    server = sum(name.startswith(("http://", "https://")) for name in names)
+    if server > 1:
+        raise UsageProblem(f"{server} servers are named; audit one at a time: specref audit URL --target DIR")
     if server and target is None:
         raise UsageProblem("a server is judged by the model that it serves; give that model's folder with --target")
     for option, variable, value in (

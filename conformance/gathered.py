@@ -157,6 +157,9 @@ class Gathered:
         if not has_margin(self.subject):
             alpha = self.alpha_of_mode / STATISTICAL
             self.put(paired_of(mode, on, off, self.subject, self.prompts, alpha))
+            why = "no single token convicts here (GREEDY-1), so outputs are compared in pairs (GREEDY-2) and not token by token"
+            for requirement in ("GREEDY-4", *(["DRAFT-2"] if mode.speculation.get("hostile") else [])):
+                self.put(Finding(requirement, mode.name, Verdict.NOT_RUN, why))
             return
         logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
         outputs = {control.name: off.outputs, mode.name: on.outputs}

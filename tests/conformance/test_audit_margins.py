@@ -108,4 +108,5 @@ def test_a_margin_above_the_cap_convicts_by_no_single_token() -> None:
     assert refused.verdict is Verdict.NOT_RUN
     assert "above the cap" in refused.summary
     assert finding(report, "GREEDY-2", MODE).n == 12
+    assert finding(report, "GREEDY-4", MODE).verdict is Verdict.NOT_RUN
     assert not [one for one in report.findings if one.requirement in ("GREEDY-1", "GREEDY-3", "GREEDY-4") and one.violations]

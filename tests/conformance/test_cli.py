@@ -51,6 +51,7 @@ def tiny_model(folder: Path, vocabulary: int, poison: float = 0.0, hidden_poison
             ["audit", "transformers", "--control", "http://127.0.0.1:8001/v1"],
             "--control belongs to a server, and none is named",
         ),
+        (["audit", "http://a/v1", "https://b/v1"], "2 servers are named; audit one at a time"),
         (
             ["audit", "--served-model", "tiny"],
             "--served-model belongs to a server, and none is named; name it by its URL, or leave",

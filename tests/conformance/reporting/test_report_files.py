@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from example_run import conforming, known, run, violating
+from example_run import conforming, failing, known, run, violating
 from hostile_run import hostile
 from markdown_it import MarkdownIt
 from test_report_exhibits import all_of_them
@@ -212,3 +212,9 @@ def test_every_report_follows_the_schema() -> None:
     wrong["engines"][0]["findings"][0]["verdict"] = "perfect"
     assert not validator.is_valid(wrong)
     assert not validator.is_valid({"schema": 99, "engines": []})
+
+
+def test_junit_tells_the_time_of_engines_that_share_a_name() -> None:
+    one, other = (dataclasses.replace(conforming(), seconds=seconds) for seconds in (1.0, 2.5))
+    tree = ElementTree.fromstring(junit.document([one, other, dataclasses.replace(failing(), seconds=4.0)]))
+    assert [float(suite.attrib["time"]) for suite in tree] == [3.5, 4.0]
