@@ -56,6 +56,10 @@ def greedy_below(model: LanguageModel, request: Request) -> LanguageModel:
     return PlainGreedy(processed) if request.settings.temperature < 0.6 else processed
 
 
+PLACES = (
+    "every token is wrong, and so are those of each place in a round, which are judged apart under LAW-2: an audit ends with "
+    "whichever is proven first"
+)
 TARGET = (
     Control(
         "p at T = 1 while the request says T = .5",
@@ -66,6 +70,8 @@ TARGET = (
         ("vllm-project/vllm 9834",),
         one_token(ratio, wanted=norm(P * P)),
         acceptance_sees=False,
+        instead=("LAW-2",),
+        because=PLACES,
     ),
     Control(
         "temperature switched off at another threshold than the draft's",
@@ -75,6 +81,8 @@ TARGET = (
         engine("token_matching", shown=greedy_below, temperature=0.5),
         ("EricLBuehler/mistral.rs 1027",),
         acceptance_sees=True,
+        instead=("LAW-2",),
+        because=PLACES,
     ),
     Control(
         "rows of the window computed with another scale",
@@ -84,6 +92,8 @@ TARGET = (
         engine(shown=lambda model, request: Powered(model, 1.6)),
         ("vllm-project/vllm 40831",),
         acceptance_sees=True,
+        instead=("LAW-2",),
+        because=PLACES,
     ),
 )
 

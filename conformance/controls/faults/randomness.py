@@ -119,6 +119,16 @@ def fault(id: str, audit: Audit, requirement: str, *reports: str, exact: Exact, 
 
 TWO_TOKENS = (TableModel(2, "target38", memory=1, exact=False), TableModel(2, "draft38", memory=1, exact=False))
 """An instance on which numbers by absolute position bias block verification by .19."""
+ONE_NUMBER = (
+    "a later draft is tried with a number of which the earlier ones tell something: its token does not follow p given its "
+    "history (LAW-1), and in this it depends on the token before (LAW-2); one fact, seen by checks of either requirement after "
+    "about as many tokens"
+)
+REUSED = (
+    "a number of this round also decided one of the round before, which is in the history: given it the token does not follow "
+    "p (LAW-1), and over rounds such tokens hang together (LAW-2); what the history tells of it shows in single tokens after "
+    "about as many as the dependence takes"
+)
 
 FAULTS = (
     fault(
@@ -130,14 +140,12 @@ FAULTS = (
     ),
     fault(
         "one number for a whole chain",
-        engine(chance=sampled(OneCoinPerChain), n=32_768),
+        engine(chance=sampled(OneCoinPerChain)),
         "LAW-2",
         "NVIDIA/TensorRT-LLM 17599",
         exact=of_generation(OneCoinPerChain, k=2),
         sees=True,
-        law="a later draft is tried with a number that is known to be small, since the earlier ones were accepted: its token "
-        "does not follow p given its history (LAW-1), and in this it depends on the token before (LAW-2); one fact, seen by "
-        "checks of either requirement after about as many tokens",
+        law=ONE_NUMBER,
     ),
     fault(
         "the draft's number decides its acceptance",
@@ -169,27 +177,28 @@ FAULTS = (
         "LAW-2",
         "NVIDIA/TensorRT-LLM 17599",
         exact=of_generation(NoiseReused),
+        law=REUSED,
     ),
     fault(
         "the drafts' noise reused every round",
         engine(chance=sampled(DraftNoiseReused)),
         "LAW-2",
         exact=of_generation(DraftNoiseReused),
+        law=REUSED,
     ),
     fault(
         "the last token's noise reused every round",
-        engine(chance=sampled(EmitNoiseReused), n=32_768),
+        engine(chance=sampled(EmitNoiseReused)),
         "LAW-2",
         exact=of_generation(EmitNoiseReused),
-        law="the number that draws a round's last token also drew that of the round before, which is in the history: given it "
-        "the token does not follow p (LAW-1), and over rounds such tokens hang together (LAW-2); what the history tells of it "
-        "shows in single tokens after about as many as the dependence takes",
+        law=REUSED,
     ),
     fault(
         "the acceptance coins reused every round",
         engine(chance=sampled(AcceptNoiseReused)),
         "LAW-2",
         exact=of_generation(AcceptNoiseReused),
+        law=REUSED,
     ),
     fault(
         "one seed for all tokens of a round",
@@ -197,6 +206,7 @@ FAULTS = (
         "LAW-2",
         "PaddlePaddle/FastDeploy 5568",
         exact=of_generation(SameForAWindow, token_matching, k=2),
+        law=ONE_NUMBER,
     ),
     fault(
         "block verification with numbers by absolute position",
