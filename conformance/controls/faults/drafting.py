@@ -164,7 +164,7 @@ FAULTS = (
     ),
     law_fault(
         "q of the position before handed over",
-        engine(drafter=lambda model, raw, request: LawOfTheRowBefore(model), n=32_768),
+        engine(drafter=lambda model, raw, request: LawOfTheRowBefore(model)),
         ["DRAFT-1"],
     ),
     law_fault(

@@ -57,8 +57,8 @@ def greedy_below(model: LanguageModel, request: Request) -> LanguageModel:
 
 
 PLACES = (
-    "every token is wrong, and so are those of each place in a round, which are judged apart under LAW-2: an audit ends with "
-    "whichever is proven first"
+    "tokens are wrong throughout (LAW-1), and so are those of each place in a round, which are judged apart (LAW-2): an audit "
+    "ends with whichever is proven first"
 )
 TARGET = (
     Control(
