@@ -28,8 +28,6 @@ LEAST, MOST = 400, 1_600
 """Tokens of a probe: about twice what the case took to convict. What took more than that is not seen by probes."""
 HEATS = (0.5, 1.0, 1.6)
 """Temperatures asked for, to see whether the law follows."""
-FOLLOWS = 1.6
-"""A fitted temperature that rises by less than this factor, over `HEATS`, does not follow what was asked (a factor of 3.2)."""
 NEAR = 1.4
 """A fitted temperature within this factor of the one that was asked for may be that one."""
 COMPANY = 8
@@ -108,8 +106,16 @@ FITTED, SHARES = np.geomspace(0.05, 20, 73), np.linspace(0, 1, 21)
 
 
 def follows(samples: Sequence[Sample]) -> bool:
-    """Whether the fitted temperature rises with the one asked for. samples: at each of `HEATS`."""
-    return samples[-1].heat >= FOLLOWS * samples[0].heat
+    """Whether the temperature of the tokens rises with the one asked for. samples: at each of `HEATS`.
+
+    Temperatures in proportion to those asked for are then likelier than one temperature for all; either has one number to fit,
+    and single fits are too rough to be compared.
+    """
+    place = np.log(FITTED)
+    scaled = [
+        np.interp(place + np.log(heat), place, one.likelihood_of_heats()) for one, heat in zip(samples, HEATS, strict=True)
+    ]
+    return bool(np.sum(scaled, axis=0).max() >= _likelihood_of_heats(samples).max())
 
 
 def arrives(samples: Sequence[Sample]) -> bool:
