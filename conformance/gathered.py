@@ -127,7 +127,12 @@ class Gathered:
         """ACCEPT-1 from the rounds of the mode's first case that shows any, and what is to be said where ACCEPT-2 was not
         tried.
         """
-        for requirement, what in (("ACCEPT-1", "its acceptance"), ("ACCEPT-2", "full acceptance of the target's own drafts")):
+        known = mode.exposes_rounds and (mode.exact_draft or mode.rule not in RATIO_RULES) and mode.rule != "undeclared"
+        could = '; it could be judged with promises={"ACCEPT-1": "where the rule is documented"}' if known else ""
+        for requirement, what in (
+            ("ACCEPT-1", f"its acceptance{could}"),
+            ("ACCEPT-2", "full acceptance of the target's own drafts"),
+        ):
             if requirement not in mode.promises:
                 self.put(not_promised(requirement, mode.name, what))
         if "ACCEPT-2" in mode.promises and ("ACCEPT-2", mode.name) not in self.findings:

@@ -21,7 +21,7 @@ from conformance.reporting.violation import SCRIPT, script_name
 from conformance.samples.judging import Judging
 from conformance.samples.modes import Defaults
 from conformance.sampling import NonsenseOutput
-from conformance.smallest import Smallest, smallest
+from conformance.smallest import SECONDS, OutOfTime, Smallest, smallest
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
 from conformance.systems import REPORTS
@@ -131,17 +131,20 @@ def with_smallest(
     if not first:
         return report
     told = list(report.findings)
-    work = f"{report.engine}, smallest cases"
+    work, causes = f"{report.engine}, smallest cases", plural(len(first), "cause")
+    watcher.plan(work, lambda: f"the verdicts stand; a small case of {causes} is looked for, {SECONDS:.0f} s each at most")
     watcher.begin(work, len(first))
     for finding in first:
+        found, why = None, "those that were tried need more tokens than probes sample"
         with closing(start()) as runner:
             try:
                 found = smallest(runner, finding.mode, subject, settings, finding.n)
-            except (EngineFailed, NonsenseOutput, WrongUse, BadModel):
-                found = None  # the verdict stands, and the command that was given shows it
-        if found is None:
-            said = (*finding.violations, "no small case shows it: those that were tried need more tokens than probes sample")
-            shown = replace(finding, violations=said)
+            except OutOfTime:
+                why = f"none was found in {SECONDS:.0f} s"
+            except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
+                why = f"the search ended early ({problem})"
+        if found is None:  # the verdict stands, and the command that was given shows it
+            shown = replace(finding, violations=(f"no small case shows it: {why}", *finding.violations))
         else:
             text, file = subject.texts[found.token], script_name(report.engine, finding.mode)
             said = (f"the smallest case that was found: {sentence(found, text)}", *finding.violations)

@@ -77,7 +77,7 @@ def run_audits(
     except BadModel as problem:  # it gave numbers when it was tried, but not everywhere
         raise UsageProblem(f"these models cannot be used: {problem}; give others with --target and --draft") from problem
     torch.set_num_threads(threads_of_a_lane(workers.number))
-    reports = []
+    reports: list[EngineReport] = []
     with workers.connected() as cluster, watching(console) as watcher:
         for name, entry in zip(given, chosen):
             if not missing[entry.name]:
@@ -86,8 +86,10 @@ def run_audits(
                 starter = Starter(entry, folder, workers.number, cluster)
                 (report,) = mark_expected([_audit(starter, pairs, settings, watcher, evidence)], known)
                 given_models = target is not None or draft is not None
+                command = audit_command(name, settings, target, draft)
+                write([*reports, with_command(report, command)], folder)  # what follows changes no verdict
                 report = with_smallest(report, starter.of(models), entry.factory, subject, settings, watcher, given_models)
-                reports.append(with_command(report, audit_command(name, settings, target, draft)))
+                reports.append(with_command(report, command))
             else:
                 reports += mark_expected([not_run(entry, missing[entry.name], models, subject, settings)], known)
     files = write(reports, folder)

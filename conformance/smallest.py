@@ -9,6 +9,7 @@ which chance alone picked out. These are the seeds of the script that `conforman
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ from specref.processors import SamplingSettings
 
 PARTS = (4, 16)
 """Tokens of a prompt that are tried before the whole of it."""
+SECONDS = 180.0
+"""Of a search: whoever waits for it has the verdict already."""
 LOOKED_AT, MOST_COUNTED = 512, 2_048
 """Requests of the case that shows it, to find where in it; and at most to count what was found."""
 TRIES, LOOKS = 10_000, 20_000
@@ -80,17 +83,24 @@ class Smallest:
     control: tuple[str, int] | None
 
 
+class OutOfTime(Exception):
+    """The search took longer than it may."""
+
+
 @dataclass(frozen=True)
 class _Case:
     asking: Asking
     prompt: Tokens
     k: int
     sampling: SamplingSettings
+    until: float
 
     def outputs(self, seeds: range) -> tuple[list[Request], list[Tokens]]:
         requests = [Request(self.prompt, self.sampling, seed) for seed in seeds]
         found: list[Output] = []
         for start in range(0, len(requests), COMPANY):
+            if time.monotonic() > self.until:
+                raise OutOfTime
             found += self.asking.ask(requests[start : start + COMPANY])
         return requests, [judged_part(request, output) for request, output in zip(requests, found)]
 
@@ -120,8 +130,9 @@ def smallest(runner: Runner, name: str, subject: Subject, settings: AuditSetting
     """The smallest case in which a mode's wrong law shows, asked of a fresh process; None if none of those tried shows it.
     tokens: how many the audit took to see it; twice as many (`LEAST` to `MOST`) are asked for in each case that is tried.
 
-    Raises EngineFailed and NonsenseOutput.
+    Raises EngineFailed and NonsenseOutput, and OutOfTime after `SECONDS`.
     """
+    until = time.monotonic() + SECONDS
     for k in sorted({1, settings.k}):
         modes = runner.describe(k).modes
         mode = next((one for one in modes if one.name == name), None)
@@ -130,7 +141,7 @@ def smallest(runner: Runner, name: str, subject: Subject, settings: AuditSetting
         sampling = SamplingSettings(max_tokens=k + 2, temperature=settings.temperature)
         requests = math.ceil(min(MOST, max(LEAST, 2 * tokens)) / sampling.max_tokens)
         for prompt in prompts(subject.prompts.prompt(settings.seed)):
-            case = _Case(Asking(runner, mode, subject, settings), prompt, k, sampling)
+            case = _Case(Asking(runner, mode, subject, settings), prompt, k, sampling, until)
             if case.evidence(range(TRIES, TRIES + requests)) >= ALARM:
                 found = _counted(case, control_of(mode, modes) if mode.speculates else None)
                 if found is not None:
@@ -160,7 +171,7 @@ def _counted(case: _Case, control: Mode | None) -> Smallest | None:
     without = None
     if control is not None:
         asking = Asking(case.asking.runner, control, case.asking.subject, case.asking.settings)
-        _, outputs = _Case(asking, case.prompt, case.k, case.sampling).outputs(range(requests))
+        _, outputs = _Case(asking, case.prompt, case.k, case.sampling, case.until).outputs(range(requests))
         without = control.name, sum(output[place : place + 1] == (token,) for output in outputs)
     return Smallest(
         case.asking.mode.name,

@@ -18,7 +18,7 @@ FAMILIES = {
     "KV": "After a round the cache does not hold what the model would have computed from the accepted text.",
     "DRAFT": "The drafts do not follow the probabilities that the engine claims for them, so no verification can be right.",
     "STOP": "The engine goes on where it should have stopped, or stops where it should have gone on.",
-    "LOUD": "A setting was ignored without a word.",
+    "LOUD": "A setting was not obeyed in every token, without a word. Where GREEDY-1 is violated too, both may have one cause.",
     "EDGE": "An unusual but legal input has no defined outcome.",
     "SEED": "Random numbers that should be repeatable, or independent of each other, are not.",
     "ACCEPT": "The share of accepted drafts is not what the declared rule gives.",

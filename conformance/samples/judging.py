@@ -108,7 +108,8 @@ class _Samples:
     def plan(self) -> str:
         """What is judged, and what that will have shown."""
         heat = next(iter(self.settings.values()))
-        return can_catch(list(self.cases.values()), self.ledgers, [self.subject], heat)
+        cases = [replace(case, tokens=max(1, self.found.modes[name].tokens)) for name, case in self.cases.items()]
+        return can_catch(cases, self.ledgers, [self.subject], heat)
 
     def report(self, watch: Callable[[int], None]) -> EngineReport:
         """Judge everything."""

@@ -121,3 +121,11 @@ def test_what_is_known_or_shows_in_no_fresh_process_keeps_the_command(how: str) 
     if how == "known":
         given = replace(given, findings=tuple(replace(one, expected="known since") for one in given.findings))
     assert law(given, engine).reproduction.startswith("specref audit e\n")
+
+
+def test_a_search_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.smallest.SECONDS", -1.0)
+    monkeypatch.setattr("conformance.reproduction.SECONDS", -1.0)
+    one = law(report(FromTheTarget), FromTheTarget)
+    assert one.violations[0] == "no small case shows it: none was found in -1 s"
+    assert one.reproduction.startswith("specref audit e")
