@@ -94,7 +94,9 @@ def _violations(report: EngineReport) -> Iterable[str]:
         yield from (f"  - {prose(line, 800)}" for line in filter(None, said))
         for one in partings(finding)[:1]:
             yield f"  - {prose(one.where)}: engine {code(side_by_side(one.emitted))}, target {code(side_by_side(one.best))}"
-        yield from (f"  - {told.places(finding)}: {code(place)}" for place in finding.violations[:3])
+        if shown := told.shown_places(finding):
+            yield f"  - {told.places(finding)}:"
+            yield from (f"    - {code(place)}" for place in shown)
         if finding.reproduction:
             yield f"  - reproduce: {code(told.reproduction(report.engine, finding), 600)}"
         if finding in sent:

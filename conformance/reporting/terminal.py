@@ -125,7 +125,8 @@ def _print_violations(report: EngineReport, console: Console) -> None:
         lines += [told.accused(finding), told.holder(finding), told.adds(finding)]
         for one in partings(finding)[:1]:
             lines += [f"{one_line(one.where)}: engine {side_by_side(one.emitted)}", f"target {side_by_side(one.best)}"]
-        lines += [f"{told.places(finding)}: {one_line(place)}" for place in finding.violations[:3]]
+        shown = told.shown_places(finding)
+        lines += [f"{told.places(finding)}:", *(f"  {one_line(place)}" for place in shown)] if shown else []
         if finding.not_speculation:
             lines.append("The same is seen with speculation off: speculation is not the cause.")
         if finding.expected:

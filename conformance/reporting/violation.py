@@ -87,7 +87,7 @@ def accused(finding: Finding) -> str:
     if best is None or found is None:
         return ""
     said = f"The engine behaves as if {found.words}. Of the known faults this fits best"
-    others = [other.words for other in map(suspect, best.others) if other]
+    others = [other.words for other in map(suspect, best.others) if other][:3]
     if others:
         return f"{said}, but the evidence hardly tells it from these: {'; or '.join(others)}."
     return f"{said}; another with much the same law shows alike, so begin there, and look further."
@@ -151,4 +151,13 @@ def reproduction(engine: str, finding: Finding) -> str:
 
 def places(finding: Finding) -> str:
     """What the list of a violation's places is: of what was seen where, or of the probes that followed a wrong law."""
-    return "What probes saw afterwards" if finding.requirement in ("LAW-1", "LAW-2") else "Where"
+    return "What probes saw afterwards" if _probed(finding) else "Where"
+
+
+def shown_places(finding: Finding) -> tuple[str, ...]:
+    """What a short form shows of them: the first few of many alike, and all that probes saw, which say different things."""
+    return finding.violations[: 10 if _probed(finding) else 3]
+
+
+def _probed(finding: Finding) -> bool:
+    return finding.requirement in ("LAW-1", "LAW-2")

@@ -20,7 +20,7 @@ from conformance.sampled_case import SampledCase
 from conformance.samples.findings import OfMode
 from conformance.samples.modes import Defaults, ModeSurvey
 from conformance.samples.reading import BadSamples
-from conformance.samples.survey import Survey, digest, judged, request_of
+from conformance.samples.survey import OFF, Survey, digest, judged, request_of
 from conformance.statistics import Ledger
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
@@ -33,7 +33,6 @@ LARGEST_BLOCK = 1 << 24
 """Numbers in the laws of a chunk: 128 MiB."""
 KEPT = 10_000
 """Requests of a mode that the checks look at which see an output as a whole."""
-OFF = "off"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Defaults:
 class ModeSurvey:
     """What was counted in one mode. first, example: the line that others are compared with. floor: tokens that these requests
     give whatever they say, where the target has ids that end an output (True) and where it has none (False). most: tokens that
-    they may give. law: the line and the settings that others are compared with.
+    they may give. echoes: outputs that begin with their whole prompt. law: the line and settings that others are compared with.
     """
 
     name: str
@@ -48,6 +48,7 @@ class ModeSurvey:
     greedy: int = 0
     tokens: int = 0
     most: int = 0
+    echoes: int = 0
     floor: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     k: int = 0
     unfinished: int = 0
@@ -91,7 +92,8 @@ def in_order(number: int, sample: SampleLine, mode: ModeSurvey) -> None:
         missing, are = (f"request {due}", "is") if got == due + 1 else (f"requests {due} to {shown(got - 1)}", "are")
         declare = f'declare each as {{"request": {due}, "mode": ..., "omitted": "reason"}}'
         what = f"{missing} of mode {sample.mode!r} {are} missing before request {shown(got)}"
-        raise BadSamples(number, "request", what, f"requests left out bias the rest: add them, or {declare}")
+        remedy = f"sort the lines by request if they stand further down; what is left out biases the rest: add it, or {declare}"
+        raise BadSamples(number, "request", what, remedy)
     mode.submitted += 1
 
 

@@ -15,6 +15,11 @@ from conformance.samples.reading import BadSamples, read, shown
 from conformance.sampling import NonsenseOutput, check_output
 from specref.processors import SamplingSettings
 
+OFF = "off"
+"""The mode of samples without speculation: the control."""
+FEWEST_ECHOES = 3
+"""Outputs that begin with their prompt, of prompts of two tokens or more, before this is no chance."""
+
 
 @dataclass
 class Survey:
@@ -61,8 +66,20 @@ def survey(path: Path, defaults: Defaults) -> Survey:
         raise BadSamples(
             0, path.name, "holds no sample", "write one JSON object on each line; `specref judge --schema` prints the format"
         )
+    for mode in found.modes.values():
+        _refuse_what_is_meant_otherwise(mode)
     found.digest = digest(path)
     return found
+
+
+def _refuse_what_is_meant_otherwise(mode: ModeSurvey) -> None:
+    """Raise BadSamples for a mode that would accuse its engine of how the file was written."""
+    if mode.name != OFF and mode.name.lower() == OFF:
+        what = f"mode {shown(mode.name)} is not the control, whose name is {OFF!r}"
+        raise BadSamples(mode.first, "mode", what, f"write {OFF!r} for samples without speculation, or another name")
+    if mode.echoes >= FEWEST_ECHOES and mode.echoes == mode.sampled + mode.greedy:
+        what = f"all {mode.echoes} outputs of mode {shown(mode.name)} begin with their own prompt"
+        raise BadSamples(mode.first, "output", what, "give the new tokens alone, without the prompt")
 
 
 def judged(path: Path, defaults: Defaults) -> Iterator[tuple[int, SampleLine]]:
@@ -131,6 +148,8 @@ def _count(number: int, sample: SampleLine, mode: ModeSurvey, defaults: Defaults
         mode.not_judged += 1
         return
     mode.unfinished += not sample.finished
+    prompt = tuple(sample.prompt or ())
+    mode.echoes += len(prompt) > 1 and output.tokens[: len(prompt)] == prompt
     mode.k = max([mode.k, *(len(one.drafted) for one in sample.rounds or ())])
     if request.settings.temperature == 0:
         mode.greedy += 1

@@ -149,6 +149,12 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "a field's name of a million characters": (lines({**sample(), "f" * 1_000_000: 1}), "line 1", "no field is called 'fff"),
     "an output of half a million tokens": (lines(sample(output=[5] * 500_000)), "line 1", "the target reads 64"),
     "a file without line breaks": (b" " * ((1 << 24) + 9), "line 1", "it is longer than 16,777,216 bytes"),
+    "outputs that hold their prompts": (
+        lines(*(sample(i, prompt=[1, 2], output=[1, 2, 3]) for i in range(3))),
+        "line 1, output",
+        "all 3 outputs of mode",
+    ),
+    "the control under another name": (lines(sample(mode="Off")), "line 1, mode", "is not the control, whose name is 'off'"),
     "an omitted request with an output": (lines(sample(omitted="time-out")), "line 1, omitted", "has no output"),
 }
 
