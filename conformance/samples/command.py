@@ -71,7 +71,7 @@ def _refuse_what_is_sealed(folder: Path, judging: Judging) -> None:
     given += ["--engine"] if judging.engine != usual.engine else []
     given += ["--engine-version"] if judging.version != usual.version else []
     if given:
-        raise UsageProblem(f"{given[0]} is sealed in the evidence's plan; leave it out")
+        raise UsageProblem(f"{given[0]} is sealed in the evidence's plan; give the folder alone, without it")
 
 
 def engine_of_file(path: Path) -> str:

@@ -92,7 +92,8 @@ def test_a_missed_fault_is_listed() -> None:
     assert "1 faults were killed by bets; none is missed" in summary([killed, unbet])
     assert f"not killed within 3 times their n: {id}" in summary([killed, missed])
     text = "\n".join(parts([killed, missed, unbet]))
-    assert "| 393216, 393216 | 393216 rows | 1 of 2 (LAW-4 did not fail) | LAW-3: omnibus |" in text
+    most = 3 * BY_NAME[id].stated
+    assert f"| 393216, 393216 | {most} rows | 1 of 2 (LAW-4 did not fail) | LAW-3: omnibus |" in text
     assert "no bet on a law would have convicted alone: one seed for all tokens of a round." in text
 
 

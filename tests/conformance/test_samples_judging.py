@@ -336,6 +336,6 @@ def test_the_command_prints_its_schema_and_judges_evidence_again(
         *(("--omitted-at-random", None), ("--engine", "other"), ("--engine-version", "2")),
     ):
         assert specref("judge", "kept/small", option, *([value] if value else [])) == 2
-        assert f"{option} is sealed in the evidence's plan; leave it out" in capsys.readouterr().err
+        assert f"{option} is sealed in the evidence's plan; give the folder alone, without it" in capsys.readouterr().err
     assert specref("judge", "kept") == 2
     assert "it has some of small: name one of these" in capsys.readouterr().err

@@ -15,11 +15,11 @@ from conformance.checks.greedy import greedy_finding
 from conformance.engines import BY_NAME
 from conformance.findings import Verdict
 from conformance.harness import EngineProcess
+from conformance.probes import evidence_against
 from conformance.protocols import Mode, Models, Request, Tokens
 from conformance.scoring import laws_at
 from conformance.statistics.greedy import Margin
 from conformance.subject import Subject, read_subject
-from conformance.triage import evidence_against
 from specref.processors import SamplingSettings
 
 MARGIN = Margin(1e-3, "float32", 0)
@@ -66,8 +66,10 @@ def answered(process: EngineProcess, mode: Mode, subject: Subject, temperature: 
 def chosen(process: EngineProcess) -> Sequence[Mode]:
     """The mode without speculation, and the first ones with a draft model and with copied n-grams."""
     modes = process.describe(4).modes
-    drafted = [next(mode for mode in modes if mode.speculates and mode.draft_law == law) for law in ("draft model", "n-gram")]
-    return [next(mode for mode in modes if not mode.speculates), *drafted]
+    kinds = {
+        "off" if not mode.speculates else "copied" if mode.draft_law == "n-gram" else "drafted": mode for mode in modes[::-1]
+    }
+    return [kinds[kind] for kind in ("off", "drafted", "copied")]
 
 
 def test_every_greedy_token_is_the_targets_own(engine: EngineProcess, subject: Subject) -> None:
