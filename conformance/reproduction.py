@@ -127,7 +127,7 @@ def with_smallest(
     start: gives a fresh process of the engine. factory: what the script calls for it. own_models: whether the audit was given
     models, which the script then asks for too.
     """
-    first = first_of_each_cause(filter(_may_be_small, new_laws(report)))
+    first = worth_a_search(report)
     if not first:
         return report
     told = list(report.findings)
@@ -153,6 +153,11 @@ def with_smallest(
         watcher.advance(work, 1, finding.mode)
     watcher.end(work)
     return replace(report, findings=tuple(told))
+
+
+def worth_a_search(report: EngineReport) -> list[Finding]:
+    """The wrong laws, one of each cause, of which a small case is looked for."""
+    return first_of_each_cause(filter(_may_be_small, new_laws(report)))
 
 
 def _may_be_small(finding: Finding) -> bool:

@@ -33,7 +33,7 @@ from conformance.protocols import Models
 from conformance.reporting import write
 from conformance.reporting.terminal import print_table
 from conformance.reporting.write import refuse_unwritable
-from conformance.reproduction import audit_command, with_command, with_smallest
+from conformance.reproduction import audit_command, with_command, with_smallest, worth_a_search
 from conformance.statistics import WrongUse
 from conformance.subject import Subject, read_subject
 from conformance.watcher import Watcher
@@ -87,7 +87,8 @@ def run_audits(
                 (report,) = mark_expected([_audit(starter, pairs, settings, watcher, evidence)], known)
                 given_models = target is not None or draft is not None
                 command = audit_command(name, settings, target, draft)
-                write([*reports, with_command(report, command)], folder)  # what follows changes no verdict
+                if worth_a_search(report):  # which may take minutes, and changes no verdict
+                    write([*reports, with_command(report, command)], folder)
                 report = with_smallest(report, starter.of(models), entry.factory, subject, settings, watcher, given_models)
                 reports.append(with_command(report, command))
             else:

@@ -19,7 +19,7 @@ from conformance.components import Floats
 from conformance.families import control_of
 from conformance.harness import Runner
 from conformance.levels import AuditSettings
-from conformance.probes import ALARM, COMPANY, LEAST, MOST, evidence_against
+from conformance.probes import ALARM, COMPANY, evidence_against, probe_size
 from conformance.protocols import Mode, Output, Request, Tokens
 from conformance.sampling import judged_part
 from conformance.subject import Subject
@@ -128,7 +128,7 @@ class _Case:
 
 def smallest(runner: Runner, name: str, subject: Subject, settings: AuditSettings, tokens: int) -> Smallest | None:
     """The smallest case in which a mode's wrong law shows, asked of a fresh process; None if none of those tried shows it.
-    tokens: how many the audit took to see it; twice as many (`LEAST` to `MOST`) are asked for in each case that is tried.
+    tokens: how many the audit took to see it; `probe_size` of that are asked for in each case that is tried.
 
     Raises EngineFailed and NonsenseOutput, and OutOfTime after `SECONDS`.
     """
@@ -139,7 +139,7 @@ def smallest(runner: Runner, name: str, subject: Subject, settings: AuditSetting
         if mode is None:  # named by its number of drafts
             continue
         sampling = SamplingSettings(max_tokens=k + 2, temperature=settings.temperature)
-        requests = math.ceil(min(MOST, max(LEAST, 2 * tokens)) / sampling.max_tokens)
+        requests = math.ceil(probe_size(tokens) / sampling.max_tokens)
         for prompt in prompts(subject.prompts.prompt(settings.seed)):
             case = _Case(Asking(runner, mode, subject, settings), prompt, k, sampling, until)
             if case.evidence(range(TRIES, TRIES + requests)) >= ALARM:

@@ -22,7 +22,6 @@ from conformance.probes import (
     CALM,
     CLEAR,
     COMPANY,
-    LEAST,
     MOST,
     Seen,
     arrives,
@@ -31,6 +30,7 @@ from conformance.probes import (
     follows,
     look,
     one_heat_fits,
+    probe_size,
     sample,
 )
 from conformance.protocols import Mode
@@ -103,7 +103,7 @@ def _with_these_models(state: SampledCase, engines: Engines, without: Mode | Non
     case = state.case
     asked = case.asks(state.settings, state.subject)
     plain = SamplingSettings(max_tokens=asked.max_tokens, eos=asked.eos, temperature=state.settings.temperature)
-    number = min(MOST, max(LEAST, 2 * state.tokens))
+    number = probe_size(state.tokens)
     with engines.fresh(case.pair) as runner:
         if without is not None:
             off = sample(Asking(runner, without, state.subject, state.settings), asked, number, company=COMPANY).log10_e
@@ -123,7 +123,7 @@ def _with_these_models(state: SampledCase, engines: Engines, without: Mode | Non
 
 def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engines: Engines) -> Diagnosis:
     """What probes of a fresh process show, and where that conforms, of a used one."""
-    number = min(MOST, max(LEAST, 2 * state.tokens))
+    number = probe_size(state.tokens)
     greedy = found.get(("GREEDY-1", state.mode.name))
     at_zero = Verdict.NOT_EXPOSED if greedy is None else greedy.verdict
     with engines.fresh(state.case.pair) as runner:
