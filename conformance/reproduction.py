@@ -168,9 +168,9 @@ def _may_be_small(finding: Finding) -> bool:
 def sentence(one: Smallest, text: str) -> str:
     """What the smallest case shows, in words. text: what the token looks like."""
     said = (
-        f"with a prompt of {plural(len(one.prompt), 'token')}, k = {one.k} and {one.settings.max_tokens} new tokens, token "
-        f"{one.place + 1} is {one.token} (“{token(text, 24)}”) in {one.seen} of {one.requests} requests, where "
-        f"{one.expected:.1f} are expected by the target's law ({one.deviations:+.1f} standard deviations)"
+        f"with a prompt of {plural(len(one.prompt), 'token')}, k = {one.k} and {one.settings.max_tokens} new tokens, position "
+        f"{one.place} (counted from 0) is token {one.token} (“{token(text, 24)}”) in {one.seen} of {one.requests} requests, "
+        f"where {one.expected:.1f} are expected by the target's law ({one.deviations:+.1f} standard deviations)"
     )
     return said + (f", and {one.control[1]} came without speculation" if one.control else "")
 
@@ -210,7 +210,7 @@ def script(factory: str, one: Smallest, text: str, own_models: bool, file: str) 
         f"    batches = [requests[start : start + {COMPANY}] for start in range(0, len(requests), {COMPANY})]",
         "    outputs = [output.tokens for batch in batches for output in engine.generate(modes[name], batch)]",
         f"    count = sum(tokens[{one.place} : {one.place + 1}] == ({one.token},) for tokens in outputs)",
-        f'    print(f"{{name}}: token {one.token} in place {one.place + 1} of {{count}} of {{len(outputs)}} outputs")',
+        f'    print(f"{{name}}: token {one.token} at position {one.place} of {{count}} of {{len(outputs)}} outputs")',
     ]
     return "\n".join(lines)
 

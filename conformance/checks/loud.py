@@ -17,12 +17,15 @@ from conformance.components import Mask
 from conformance.findings import Finding
 from conformance.protocols import Mode, Output, Request, Tokens
 from specref.processors import SamplingSettings
+from specref.processors.rows import law_of
 
 LOSSY_RULES = ("typical", "threshold", "relaxed", "synthetic", "lenient", "ensemble")
 """Rules that change the law on purpose."""
 
 STRONG = 1e4
 """A penalty that no logit outweighs."""
+OBEYED_ODDS = 100
+"""Odds against "ignored" from which a setting is said to be obeyed in part. It words a violation; it decides none."""
 
 
 @dataclass(frozen=True)
@@ -86,22 +89,44 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
             continue
         if not one.outputs or not any(output.tokens for output in one.outputs):
             return nonsense("LOUD-1", mode, f"the probe of {setting} was neither refused nor answered")
-        place = next((_disobeyed(one, i, margin) for i in range(len(one.outputs)) if _disobeyed(one, i, margin)), None)
+        place = _disobeyed(one, margin)
         if place is not None:
             places.append(place)
     claim = "every setting was obeyed or refused"
     return judged("LOUD-1", mode, places, n=len(tried), planned=planned, unit="settings", claim=claim)
 
 
-def _disobeyed(one: Tried, number: int, margin: float) -> Place | None:
-    request, output, logits = one.requests[number], one.outputs[number], one.logits[number]
-    for at, token in enumerate(output.tokens):
-        allowed = allowed_tokens(one.probe.settings, request.prompt, output.tokens[:at], logits[at], margin)
-        if not allowed[token]:
-            shown = np.flatnonzero(allowed)
-            words = f"one of tokens {shown[:4].tolist()}" if len(shown) <= 4 else f"one of {len(shown)} other tokens"
-            return Place(f"{one.probe.setting}, request {number}, position {at}", words, f"token {token}")
-    return None
+def _disobeyed(one: Tried, margin: float) -> Place | None:
+    """The first token that the setting forbids, and how many there are: a setting that is ignored lets through far more than
+    a fault that shows under every setting, such as drafts that are now and then kept unverified."""
+    first, wrong, tokens, ignored = None, 0, 0, 0.0
+    for number, (request, output, rows) in enumerate(zip(one.requests, one.outputs, one.logits)):
+        for at, token in enumerate(output.tokens):
+            history = request.prompt, output.tokens[:at]
+            allowed = allowed_tokens(one.probe.settings, *history, rows[at], margin)
+            tokens, ignored = tokens + 1, ignored + float(_law_without(one.probe, *history, rows[at])[~allowed].sum())
+            if not allowed[token]:
+                first, wrong = first or (number, at, np.flatnonzero(allowed), token), wrong + 1
+    if first is None:
+        return None
+    number, at, shown, token = first
+    words = f"one of tokens {shown[:4].tolist()}" if len(shown) <= 4 else f"one of {len(shown)} other tokens"
+    found = (
+        f"token {token} ({wrong} of {tokens} tokens are forbidden ones; were the setting ignored, about {ignored:.0f} would be"
+    )
+    # a bet that forbidden tokens are half as frequent as where the setting is ignored
+    held = ignored / 2 - wrong * np.log(2) > np.log(OBEYED_ODDS)
+    found += ", so it is obeyed, and another fault breaks in)" if held else ")"
+    return Place(f"{one.probe.setting}, request {number}, position {at}", words, found)
+
+
+def _law_without(probe: Probe, prompt: Tokens, output: Tokens, logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The target's law `[V]` at the probe's other settings."""
+    ignored = replace(probe.settings, **{probe.setting: getattr(SamplingSettings(max_tokens=1), probe.setting)})
+    row = logits
+    for processor in ignored.processors():
+        row = np.asarray(processor(row, prompt, output), dtype=np.float64)
+    return law_of(row)
 
 
 def allowed_tokens(

@@ -67,8 +67,8 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "smallest.py"], cwd=tmp_path, env=where, text=True, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr
     off, on = ran.stdout.splitlines()
-    assert off.endswith(f"in place {one.place + 1} of {one.control[1]} of {one.requests} outputs")
-    assert on.endswith(f"in place {one.place + 1} of {one.seen} of {one.requests} outputs")
+    assert off.endswith(f"at position {one.place} of {one.control[1]} of {one.requests} outputs")
+    assert on.endswith(f"at position {one.place} of {one.seen} of {one.requests} outputs")
     assert f"in {one.seen} of {one.requests} requests" in sentence(one, "x")
 
 

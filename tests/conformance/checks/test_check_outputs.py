@@ -87,6 +87,26 @@ def test_an_ignored_setting_is_named(name: str) -> None:
     assert found.violations[0].startswith(f"{LOUD_FAULTS[name].setting}, request ")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_setting_that_is_obeyed_but_now_and_then_is_not_called_ignored(seed: int) -> None:
+    """A leak of one draft in ten breaks a temperature of 0 too, in one token of ten and not in as many as sampling would."""
+    temperature, rng = PROBES[0], np.random.default_rng(seed)
+    requests = [Request((number % V,), temperature.settings, number) for number in range(30)]
+    outputs = []
+    for request in requests:
+        output: list[int] = []
+        for _ in range(6):
+            row = LOGITS[(output or request.prompt)[-1]]
+            output.append(int(row.argmin() if rng.random() < 0.1 else row.argmax()))
+        outputs.append(Output(tuple(output)))
+    logits = [rows_along(request.prompt, output.tokens, LOGITS) for request, output in zip(requests, outputs)]
+    found = loud_findings("m", [Tried(temperature, requests, outputs, logits)], margin=1e-9, planned=1)
+    assert "so it is obeyed, and another fault breaks in" in found.violations[0]
+    ignored = loud_findings("m", [ignoring(temperature)], margin=1e-9, planned=1)
+    assert "were the setting ignored, about" in ignored.violations[0]
+    assert "obeyed" not in ignored.violations[0]
+
+
 def test_a_refusal_must_name_the_setting() -> None:
     found = loud_findings("m", [Tried(PROBES[1], refusal="error 7")], margin=0.0, planned=1)
     assert found.violations == ("top_k: expected a refusal that names the setting, found 'error 7'",)
