@@ -42,6 +42,12 @@ def new_laws(report: EngineReport) -> list[Finding]:
     return [one for one in laws if one.verdict is Verdict.VIOLATES and not one.expected]
 
 
+def new_greedy(report: EngineReport) -> list[Finding]:
+    """Wrong greedy outputs that are not known yet."""
+    found = [one for one in report.findings if one.requirement == "GREEDY-1" and one.verdict is Verdict.VIOLATES]
+    return [one for one in found if one.violations and not one.expected]
+
+
 def first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     """Of findings with the same cause the first."""
     first: dict[tuple[str, str], Finding] = {}

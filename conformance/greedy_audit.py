@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,7 +68,22 @@ def greedy_of(mode: Mode, done: Continued, subject: Subject, planned: int) -> Fi
         margin = subject.margin
     except WrongUse as refused:
         return Finding("GREEDY-1", mode.name, Verdict.NOT_RUN, f"no single token convicts: {refused}")
-    return greedy_finding(mode.name, done.outputs, logits, margin, planned, subject.texts)
+    found = greedy_finding(mode.name, done.outputs, logits, margin, planned, subject.texts)
+    if found.verdict is not Verdict.VIOLATES:
+        return found
+    return replace(found, violations=(_shortest(done, logits, margin.value, subject.texts), *found.violations))
+
+
+def _shortest(done: Continued, logits: Sequence[Logits], margin: float, texts: Sequence[str]) -> str:
+    """The wrong token that takes the fewest tokens to reach, with all that whoever wants to see it again must know."""
+    wrong = [one for one in divergences(done.outputs, logits) if one.gap > margin]
+    one = min(wrong, key=lambda one: len(done.requests[one.prompt].prompt) + one.position)
+    request, before = done.requests[one.prompt], done.outputs[one.prompt][: one.position]
+    emitted, best = (f"{token} (“{texts[token]}”)" if token < len(texts) else str(token) for token in (one.token, one.best))
+    return (
+        f"the shortest: prompt {list(request.prompt)} at temperature 0, {request.settings.max_tokens} new tokens asked for; "
+        f"after {list(before)} came {emitted} where the target's best is {best}, {one.gap:.3g} logits above it"
+    )
 
 
 def paired_of(mode: Mode, on: Continued, off: Continued, subject: Subject, planned: int, alpha: float) -> Finding:

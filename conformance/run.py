@@ -22,7 +22,7 @@ from conformance.engines.named import engine_named
 from conformance.environment import environment
 from conformance.evidence.recording import Kept
 from conformance.expected import mark_expected, read_expected
-from conformance.findings import EngineReport, exit_code
+from conformance.findings import EngineReport, Verdict, exit_code
 from conformance.harness import EngineProcess, Runner
 from conformance.levels import AuditSettings
 from conformance.memory import memory_of_machine
@@ -96,6 +96,9 @@ def run_audits(
     files = write(reports, folder)
     print_table(reports, console)
     console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
+    for entry, report in zip(chosen, reports):
+        if report.verdict is Verdict.ERROR and workers.ray is None:
+            console.print(f"What {entry.name} printed, tracebacks among it: {folder}/{entry.name}*.log", markup=False)
     return exit_code(reports)
 
 

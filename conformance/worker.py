@@ -13,6 +13,8 @@ import importlib
 import json
 import os
 import sys
+import sysconfig
+import traceback
 from contextlib import ExitStack
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -40,7 +42,7 @@ def main(factory: str, models: str, address: str) -> None:
         except (EOFError, BrokenPipeError, ConnectionResetError):  # the judge has gone
             return
         except Exception as error:
-            send(pipe, {"error": "crash", "message": describe(error)})
+            send(pipe, {"error": "crash", "message": describe(error) + place_of(error)})
             raise
 
 
@@ -129,6 +131,18 @@ def describe(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def place_of(error: BaseException) -> str:
+    """Where in the user's own files an error arose: the innermost place that is neither a library's nor specref's, or "".
+
+    >>> place_of(ValueError("never raised"))
+    ''
+    """
+    beside = Path(__file__).parents[1]
+    libraries = *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(beside / "conformance"), str(beside / "specref")
+    own = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((*libraries, "<"))]
+    return f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})" if own else ""
 
 
 if __name__ == "__main__":

@@ -190,6 +190,8 @@ def _settings(report: EngineReport) -> dict[tuple[str, bool], str]:
         ("draft", True): report.draft,
         ("seed", False): str(report.seed),
     }
+    for mode in report.modes:
+        said |= {(f"declared rule: {mode.name}", True): mode.rule, (f"speculation: {mode.name}", True): mode.speculation}
     said |= {(name, not name.startswith(("sealed plan", "samples", "sha256"))): value for name, value in _flat(report.plan)}
     said |= {(name, name == "specref"): value for name, value in report.environment.items()}
     return {(one_line(name, 100), matters): one_line(value, 100) for (name, matters), value in said.items()}

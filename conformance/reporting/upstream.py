@@ -1,4 +1,4 @@
-"""A short text to send upstream: what an engine's authors need of a violation that is not known yet, ready to be pasted.
+"""A short text to send upstream: what an engine's authors need of a wrong output that is not known yet, ready to be pasted.
 
 It is Markdown that any tracker shows. Whatever the engine said in it is inert, as in the report.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from conformance.diagnosis import cause_of
+from conformance.diagnosis import cause_of, new_greedy
 from conformance.findings import EngineReport, Finding
 from conformance.reporting import violation as told
 from conformance.reporting.markdown import code, prose
@@ -18,6 +18,11 @@ from conformance.reporting.wording import amount, mode_name, mode_report, name, 
 MOST_LINES = 45
 """Lines of a reproduction that are told; a script is shorter."""
 MOST_PROBES = 8
+TITLES = {
+    "LAW-1": "sampled tokens do not follow the target model's probabilities",
+    "GREEDY-1": "greedy output is not the target model's",
+}
+"""What is wrong, by requirement."""
 
 
 def issue_text(report: EngineReport, finding: Finding) -> str:
@@ -28,18 +33,22 @@ def issue_text(report: EngineReport, finding: Finding) -> str:
 def _lines(report: EngineReport, finding: Finding) -> Iterable[str]:
     where = code(mode_name(finding.mode))
     family, cause = cause_of(finding)
-    yield f"# {prose(name(report))}: in mode {where} sampled tokens do not follow the target model's probabilities\n"
+    yield f"# {prose(name(report))}: in mode {where} {TITLES[finding.requirement]}\n"
     measured = mode_report(report, finding.mode)
     speculation = f" Speculation: {prose(measured.speculation)}." if measured else ""
     yield f"**Models.** Target {prose(report.target)}, draft {prose(report.draft)}.{speculation}"
     yield f"**Environment.** {prose(', '.join(f'{what} {version}' for what, version in report.environment.items()))}\n"
     yield f"**Expected.** {prose(sentence(finding.requirement))}"
     yield f"**Seen.** {prose(finding.summary.partition('. Cause (')[0])}."
-    yield (
-        f"Judged: {prose(amount(finding))}; evidence {evidence(finding.log10_evidence)} powers of ten. An engine that does "
-        f"what is expected raises such an alarm anywhere in an audit with probability at most {one_in(report.alpha)}."
-    )
-    yield f"**Without speculation.** {_control(report)}\n"
+    if finding.log10_evidence is not None:
+        yield (
+            f"Judged: {prose(amount(finding))}; evidence {evidence(finding.log10_evidence)} powers of ten. An engine that does "
+            f"what is expected raises such an alarm anywhere in an audit with probability at most {one_in(report.alpha)}."
+        )
+    greedy = next((one for one in new_greedy(report) if one.mode == finding.mode), None)
+    if greedy:
+        yield f"**At temperature 0**, where no chance is involved: {prose(greedy.summary)}; {prose(greedy.violations[0])}."
+    yield f"**Without speculation.** {_control(report, finding.requirement)}\n"
     if family:
         known = "not narrowed down" if family == "unknown" else f"probably {prose(family)}"
         yield f"**Cause.** {known}: {prose(cause)}. What probes saw:"
@@ -52,11 +61,11 @@ def _lines(report: EngineReport, finding: Finding) -> Iterable[str]:
     yield f"\nFound by specref, level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}."
 
 
-def _control(report: EngineReport) -> str:
+def _control(report: EngineReport, requirement: str) -> str:
     """What was found of the same requirement where the engine does not speculate."""
     off = {mode.name for mode in report.modes if mode.speculation == "off"}
-    laws = [one for one in report.findings if one.requirement == "LAW-1" and one.mode in off]
-    said = [f"{code(mode_name(one.mode))}: {one.verdict} ({prose(amount(one))})" for one in laws]
+    same = [one for one in report.findings if one.requirement == requirement and one.mode in off]
+    said = [f"{code(mode_name(one.mode))}: {one.verdict} ({prose(amount(one))})" for one in same]
     return "; ".join(said[:3]) or "The engine has no mode without speculation."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from conformance.diagnosis import first_of_each_cause, new_laws
+from conformance.diagnosis import first_of_each_cause, new_greedy, new_laws
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
 from conformance.reporting.suspects import suspect
 from conformance.reporting.text import count, evidence, one_line, token
@@ -133,8 +133,11 @@ def _slug(engine: str, mode: str) -> str:
 
 def to_send(report: EngineReport) -> list[Finding]:
     """The findings that a text is written about: of wrong laws that are not known, nor seen without speculation too, the first
-    of each cause."""
-    return first_of_each_cause(one for one in new_laws(report) if not one.not_speculation)
+    of each cause; then the first wrong greedy output in a mode whose law raised no alarm."""
+    laws = [one for one in new_laws(report) if not one.not_speculation]
+    told = {one.mode for one in laws}
+    greedy = [one for one in new_greedy(report) if not one.not_speculation and one.mode not in told]
+    return [*first_of_each_cause(laws), *greedy[:1]]
 
 
 def has_script(finding: Finding) -> bool:

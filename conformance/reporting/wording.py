@@ -98,7 +98,9 @@ def verdict_sentence(report: EngineReport) -> str:
         return _violates(report)
     if verdict is Verdict.ERROR:
         rest = f"; what else was judged ({plural(len(judged), 'check')}) raised no alarm" if judged else ""
-        return f"could not be judged: {plural(len(with_verdict(report, verdict)), 'check')} ended in an error{rest}."
+        failed = with_verdict(report, verdict)
+        first = one_line(min(failed, key=lambda one: one.summary.startswith("not judged, ")).summary, 200).rstrip(".")
+        return f"could not be judged: {plural(len(failed), 'check')} ended in an error{rest}. The first: {first}."
     if verdict is Verdict.INCONCLUSIVE:
         return "is undecided: less was judged than planned, and so far without an alarm."
     if verdict is Verdict.LOSSY_AS_DECLARED:

@@ -76,6 +76,13 @@ def test_every_way_of_failing_is_named(name: str, kind: str, message: str) -> No
         assert failed.value.kind == kind
 
 
+def test_a_crash_says_where_in_the_users_own_files_it_arose() -> None:
+    said = r"the kernel fell over \(failing_engines\.py, line \d+\)$"
+    engine = EngineProcess(f"{HERE}:raises", Models(Path(), Path()), patience=60.0)
+    with engine, pytest.raises(EngineFailed, match=said):
+        list(engine.generate(SPECULATING, REQUESTS))
+
+
 def test_modes_that_cannot_be_audited_are_nonsense() -> None:
     with process("namesake_modes") as engine, pytest.raises(EngineFailed, match="two modes are called 'off'") as failed:
         engine.describe(3)

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from example_run import absent, conforming, failing, report, run, violating
+from example_run import absent, conforming, failing, mode, report, run, violating
 from hostile_run import CONTROL, hostile
 from markdown_it import MarkdownIt
 from rich.console import Console
@@ -101,6 +101,13 @@ def test_an_unlike_comparison_is_said() -> None:
         assert "not alike" in said_of(base, dataclasses.replace(base, **{name: value}))  # type: ignore[arg-type]
     assert "hardly more than one" in said_of(base, base)
     assert "1 result of the second run rest on fewer samples" in said_of(base, engine(CONFORMS, n=9))
+
+
+def test_another_declaration_of_a_mode_is_said() -> None:
+    """The same samples, judged as another rule's, may get another verdict."""
+    base = report("e", "1", [Finding("LAW-1", "fast", CONFORMS, "", 9, 9)], (mode("fast", "ratio", "draft model", 9, k=2),))
+    other = dataclasses.replace(base, modes=(dataclasses.replace(base.modes[0], rule="block"),))
+    assert "not alike (declared rule: fast)" in said_of(base, other)
 
 
 def printed(comparisons: list[Comparison], width: int = 100) -> str:

@@ -32,10 +32,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
     return write(plain(), tmp_path_factory.mktemp("run") / "not" / "there yet")
 
 
-def test_four_files_and_nothing_else(files: ReportFiles) -> None:
-    written = {files.html, files.markdown, files.json, files.junit}
+def test_four_files_and_what_can_be_sent_upstream(files: ReportFiles) -> None:
+    upstream = files.html.parent / "upstream-vllm-draft-model-k-3.md"
+    written = {files.html, files.markdown, files.json, files.junit, upstream}
     assert set(files.html.parent.iterdir()) == written
-    assert {path.name for path in written} == {"report.html", "report.md", "report.json", "junit.xml"}
+    assert {path.name for path in written - {upstream}} == {"report.html", "report.md", "report.json", "junit.xml"}
     assert from_json(files.json.read_text("utf-8")) == plain()
 
 

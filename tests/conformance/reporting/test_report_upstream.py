@@ -63,6 +63,23 @@ def test_one_text_of_each_cause_that_is_not_known_lies_beside_the_report(tmp_pat
         assert upstream_name("engine", "faster") not in page
 
 
+def greedy(mode_of_it: str) -> Finding:
+    shown = ("the shortest: prompt [1, 2] at temperature 0", "prompt 3, output position 4")
+    said = "2 of 90 tokens, in 1 of 9 prompts, are not the target's argmax"
+    return Finding("GREEDY-1", mode_of_it, Verdict.VIOLATES, said, 9, 9, "prompts", violations=shown)
+
+
+def test_a_wrong_greedy_token_is_told_with_its_request_beside_a_wrong_law_and_alone() -> None:
+    found = wrong("fast", CAUSE)
+    made = audited(found, greedy("fast"), greedy("best"))
+    assert [(one.requirement, one.mode) for one in to_send(made)] == [("LAW-1", "fast"), ("GREEDY-1", "best")]
+    for text in (issue_text(made, one) for one in to_send(made)):
+        assert "**At temperature 0**, where no chance is involved: 2 of 90 tokens" in text
+        assert "the shortest: prompt &#91;1, 2&#93; at temperature 0" in text
+    assert "# engine 1.2: in mode <code>best</code> greedy output is not the target model's" in text
+    assert "evidence" not in text  # of what is certain there is none to weigh
+
+
 def test_what_an_engine_says_stays_where_it_is_put() -> None:
     bad = Diagnosis("rule", EVERYTHING, (EVERYTHING,))
     found = dataclasses.replace(wrong("fast", bad), mode=EVERYTHING, reproduction=f"{SHOWN}\n```\n{EVERYTHING}\n````\n# end")
