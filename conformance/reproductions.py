@@ -30,7 +30,7 @@ def reproductions_of(engine: str, folder: Path = REPORTS) -> list[Path]:
     """The scripts about one engine, at any version.
 
     >>> [path.stem for path in reproductions_of("sequential-speculative-decoding")]
-    ['capped_hsd_is_not_the_target']
+    ['capped_hsd_at_temperature_0', 'capped_hsd_is_not_the_target']
     """
     return sorted(folder.glob(f"{engine}-[0-9]*/reproductions/*.py"))
 

@@ -64,4 +64,4 @@ def test_an_engine_that_is_not_installed_is_not_taken_for_mended(
     assert main(["--engine", "sequential-speculative-decoding"]) == 1
     said = capsys.readouterr().out
     assert "NOT SHOWN: sequential-speculative-decoding is not installed" in said
-    assert "0 of 1 reproductions" in said
+    assert "0 of 2 reproductions" in said
