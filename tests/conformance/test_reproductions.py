@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from conformance.engines import REGISTRY
+from conformance.expected import read_expected
 from conformance.findings import EngineReport, Finding, Verdict
-from conformance.reproduction import with_command
+from conformance.published import EXPECTED
+from conformance.reproduction import script_of_known, with_command
 from conformance.reproductions import NotShown, main, reproductions_of, show_again
 from conformance.systems import REPORTS
 
@@ -26,6 +28,12 @@ def test_a_reproduction_is_short_says_how_it_ends_and_is_told_in_its_report(scri
 
 def test_every_reproduction_is_about_one_engine_of_the_registry() -> None:
     assert sorted(script for entry in REGISTRY for script in reproductions_of(entry.name)) == ALL
+
+
+def test_every_known_violation_names_a_script_that_shows_it() -> None:
+    """A server's are those of the engine that it serves."""
+    known = [(one.engine.removesuffix("-server"), one.version, one.reason) for one in read_expected(EXPECTED)]
+    assert not [reason for engine, version, reason in known if not script_of_known(engine, version, reason)]
 
 
 def test_of_a_known_violation_the_report_names_the_script_that_its_reason_names() -> None:
