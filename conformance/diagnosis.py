@@ -36,10 +36,14 @@ def cause_of(finding: Finding) -> tuple[str, str]:
 
 
 def new_laws(report: EngineReport) -> list[Finding]:
-    """Wrong laws in plain cases that are not known yet."""
+    """Wrong laws in plain cases that are not known yet: of a mode LAW-1, else LAW-2."""
     modes = {mode.name for mode in report.modes}
-    laws = [one for one in report.findings if one.requirement == "LAW-1" and one.mode in modes]
-    return [one for one in laws if one.verdict is Verdict.VIOLATES and not one.expected]
+    first: dict[str, Finding] = {}
+    for law in ("LAW-1", "LAW-2"):
+        for one in report.findings:
+            if one.requirement == law and one.mode in modes and one.verdict is Verdict.VIOLATES:
+                first.setdefault(one.mode, one)
+    return [one for one in first.values() if not one.expected]
 
 
 def new_greedy(report: EngineReport) -> list[Finding]:

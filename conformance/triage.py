@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from conformance.asking import Asking
@@ -38,6 +39,13 @@ from conformance.sampled_case import SampledCase
 from specref.processors import SamplingSettings
 
 OTHER_LAW = "drafts are not drawn from the law that verification is handed"
+OF_A_ROUND = {"accepted": "accepted drafts", "residual": "tokens that replace a rejected draft", "bonus": "bonus tokens"}
+"""The places of a round that are judged each for itself, and their tokens in words."""
+ALONE = {
+    "residual": "tokens that replace a rejected draft are drawn from a wrong law",
+    "bonus": "bonus tokens are drawn from a wrong law, for instance from another row of the target's",
+}
+"""What is wrong where the tokens of that place alone do not follow the law. A wrong context would show in the others too."""
 LEANS, REST = 0.05, 1 / 3
 """Tokens lean to the draft where this share of its law or more fits best, and leaves at most this part of the evidence."""
 
@@ -59,24 +67,36 @@ def narrow(
     without: the mode that does not speculate, to be tried where there is no such case."""
     case, mode = state.case, state.mode
 
-    def violates(requirement: str, name: str) -> bool:
+    def came_to(requirement: str, name: str, verdict: Verdict) -> bool:
         one = found.get((requirement, name))
-        return one is not None and one.verdict is Verdict.VIOLATES
+        return one is not None and one.verdict is verdict
 
-    if mode.speculates and any(violates(law, control) for law in ("LAW-1", "LAW-2")):
+    if mode.speculates and any(came_to(law, control, Verdict.VIOLATES) for law in ("LAW-1", "LAW-2")):
         return Diagnosis("control", f"the same is seen without speculation (mode '{control}')")
-    if not violates("LAW-1", case.name):
+    wrong, calm = _places(state)
+    if not came_to("LAW-1", case.name, Verdict.VIOLATES) and not wrong:
         why = "tokens follow the law one by one but not jointly: random numbers are shared or used again"
         return Diagnosis("seed", f"{why}; not ruled out: some requests follow another law than others")
     of_drafts = _drafter_violates(mode, found)
     if of_drafts and not any("LAW" in one for one in _guilty_parts(mode, found)):
         return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", of_drafts)
-    plain_conforms = ("LAW-1", mode.name) in found and not violates("LAW-1", mode.name)
+    plain_conforms = came_to("LAW-1", mode.name, Verdict.CONFORMS) and not came_to("LAW-2", mode.name, Verdict.VIOLATES)
     if case.pair and plain_conforms:
         return _with_these_models(state, engines, without)
     if case.setting.name != PLAIN and plain_conforms:
         return Diagnosis("settings", _not_as_asked(state))
-    return _probed(state, found, engines)
+    seen = _probed(state, found, engines)
+    alone = len(wrong) == 1 and len(calm) == len(OF_A_ROUND) - 1 and wrong[0] in ALONE
+    if alone and seen.family in ("rule", "context", "unknown"):
+        why = f"{ALONE[wrong[0]]}; {' and '.join(OF_A_ROUND[one] for one in calm)} follow the law"
+        return replace(seen, family="rule", sentence=why)
+    return seen
+
+
+def _places(state: SampledCase) -> tuple[list[str], list[str]]:
+    """The places of a round whose tokens do not follow the law, and those of which nothing speaks against it."""
+    seen = {one.check: one.log10_e for one in state.ledger.evidence(state.case.name) if one.check in OF_A_ROUND}
+    return [one for one in seen if seen[one] >= ALARM], [one for one in seen if seen[one] < CALM]
 
 
 def _not_as_asked(state: SampledCase) -> str:

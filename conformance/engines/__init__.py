@@ -150,7 +150,7 @@ REGISTRY = (
         "seqspecdecod",
         'nox -s "audit(sequential-speculative-decoding)" (its own environment)',
         "sequential-speculative-decoding: its rounds, standard and hierarchical",
-        share=0.1,  # it reads everything anew for every token
+        share=0.3,  # it reads everything anew for every token
     ),
     Registered(
         "specdec",
@@ -158,7 +158,7 @@ REGISTRY = (
         "specdec",
         'nox -s "audit(specdec)" (shares the environment of sequential-speculative-decoding)',
         "specdec: its rounds, at temperature 1",
-        share=0.1,
+        share=0.3,
     ),
     Registered(
         "speculative-decoding",
@@ -204,7 +204,7 @@ REGISTRY = (
         "mlx_lm",
         'nox -s "audit(mlx-lm)" (its own environment)',
         "mlx-lm on a CPU: draft model, cached prefixes, log-probabilities, processors",
-        share=0.1,
+        share=0.3,
     ),
     Registered(
         "openvino-genai",
@@ -212,7 +212,6 @@ REGISTRY = (
         "openvino_genai",
         'nox -s "audit(openvino-genai)" (its own environment)',
         "OpenVINO GenAI on a CPU: draft model, drafts by confidence, prompt lookup; log-probabilities",
-        share=0.25,
     ),
     Registered(
         "flashinfer",

@@ -18,8 +18,10 @@ from conformance.reporting.wording import amount, mode_name, mode_report, name, 
 MOST_LINES = 45
 """Lines of a reproduction that are told; a script is shorter."""
 MOST_PROBES = 8
+LAW = "sampled tokens do not follow the target model's probabilities"
 TITLES = {
-    "LAW-1": "sampled tokens do not follow the target model's probabilities",
+    "LAW-1": LAW,
+    "LAW-2": LAW,
     "GREEDY-1": "greedy output is not the target model's",
 }
 """What is wrong, by requirement."""

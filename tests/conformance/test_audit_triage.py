@@ -99,6 +99,21 @@ class FromTheTarget(TwoModes):
         return rewired(rule, residual=lambda p, q: p) if rule.__name__ == "ratio" else rule
 
 
+class BonusOfTheRowBefore(TwoModes):
+    """rule: after full acceptance it draws from the row of the last draft, at temperature 0 too."""
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        honest = super().rule(mode, request)
+
+        def late(p: Sequence[Law], draft: Draft, chance: Chance) -> Verified:
+            found = honest(p, draft, chance)
+            if not draft.tokens or found.accepted < len(draft.tokens):
+                return found
+            return Verified(found.accepted, chance.picks(p[-2], slot=("late",)))
+
+        return late if mode.speculates else honest
+
+
 class AcceptsEveryDraft(TwoModes):
     """rule: every draft is accepted, at temperature 0 too."""
 
@@ -194,6 +209,7 @@ class OneRound(SampledChance):
         (WrongRows, "rows", "in the company of others", 1.0),
         (WearsOut, "state", "a fresh process conforms", 1.0),
         (FromTheTarget, "rule", "verification lets the draft's law through", 1.0),
+        (BonusOfTheRowBefore, "rule", "bonus tokens are drawn from a wrong law, for instance from another row", 1.0),
         (AcceptsEveryDraft, "rule", "verification lets the draft's law through", 1.0),
         (AcceptsEverySampledDraft, "rule", "verification lets the draft's law through", 0.5),
         (ComparesWithAnother, "rule", "verification lets the draft's law through", 1.0),

@@ -63,6 +63,14 @@ def test_one_text_of_each_cause_that_is_not_known_lies_beside_the_report(tmp_pat
         assert upstream_name("engine", "faster") not in page
 
 
+def test_where_only_the_joint_law_is_proven_wrong_that_is_told() -> None:
+    bonus = dataclasses.replace(wrong("fast", CAUSE), requirement="LAW-2")
+    cut_short = dataclasses.replace(law("LAW-1", "fast", 500, 4.0), verdict=Verdict.NOT_RUN)
+    assert to_send(audited(cut_short, bonus)) == [bonus]
+    assert to_send(audited(wrong("fast", CAUSE), bonus))[0].requirement == "LAW-1"
+    assert "sampled tokens do not follow" in issue_text(audited(bonus), bonus)
+
+
 def greedy(mode_of_it: str) -> Finding:
     shown = ("the shortest: prompt [1, 2] at temperature 0", "prompt 3, output position 4")
     said = "2 of 90 tokens, in 1 of 9 prompts, are not the target's argmax"
