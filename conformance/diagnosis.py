@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from conformance.findings import EngineReport, Finding, Verdict
 
+OF_A_ROUND = {"accepted": "accepted drafts", "residual": "tokens that replace a rejected draft", "bonus": "bonus tokens"}
+"""The places of a round that are judged each for itself, and their tokens in words."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from conformance.asking import Asking
 from conformance.cases import PLAIN
-from conformance.diagnosis import Diagnosis
+from conformance.diagnosis import OF_A_ROUND, Diagnosis
 from conformance.expected import COMPONENT
 from conformance.findings import Finding, Verdict
 from conformance.harness import Runner
@@ -39,8 +39,6 @@ from conformance.sampled_case import SampledCase
 from specref.processors import SamplingSettings
 
 OTHER_LAW = "drafts are not drawn from the law that verification is handed"
-OF_A_ROUND = {"accepted": "accepted drafts", "residual": "tokens that replace a rejected draft", "bonus": "bonus tokens"}
-"""The places of a round that are judged each for itself, and their tokens in words."""
 ALONE = {
     "residual": "tokens that replace a rejected draft are drawn from a wrong law",
     "bonus": "bonus tokens are drawn from a wrong law, for instance from another row of the target's",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from conformance.diagnosis import first_of_each_cause, new_greedy, new_laws
+from conformance.diagnosis import OF_A_ROUND, first_of_each_cause, new_greedy, new_laws
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
 from conformance.reporting.suspects import suspect
 from conformance.reporting.text import count, evidence, one_line, token
@@ -86,7 +86,8 @@ def accused(finding: Finding) -> str:
     found = suspect(best.holder) if best else None
     if best is None or found is None:
         return ""
-    said = f"The engine behaves as if {found.words}. Of the known faults this fits best"
+    where = f"In {OF_A_ROUND[best.name]} the" if best.name in OF_A_ROUND else "The"
+    said = f"{where} engine behaves as if {found.words}. Of the known faults this fits best"
     others = [other.words for other in map(suspect, best.others) if other][:3]
     if others:
         return f"{said}, but the evidence hardly tells it from these: {'; or '.join(others)}."

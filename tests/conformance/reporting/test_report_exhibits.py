@@ -198,3 +198,9 @@ def test_faults_that_the_evidence_does_not_tell_apart_are_named_beside_the_best(
     said = accused(dataclasses.replace(law(), statistics=(row,)))
     assert "part of the output follows the draft model" in said
     assert "the evidence hardly tells it from these: drafts were kept with probability min(1, q/p)" in said
+
+
+def test_what_one_place_of_a_round_shows_is_said_of_that_place() -> None:
+    row = Statistic("bonus", 500, log10_evidence=26.0, holder="temperature 1.471, size 0.999")
+    said = accused(dataclasses.replace(law(), statistics=(row,)))
+    assert said.startswith("In bonus tokens the engine behaves as if tokens were sampled at temperature 1.471 times")
