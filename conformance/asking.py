@@ -11,7 +11,7 @@ from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request, Tokens
-from conformance.sampling import NonsenseOutput, check_output, request_seed
+from conformance.sampling import NonsenseOutput, check_outputs, request_seed
 from conformance.subject import Subject
 from specref.processors import SamplingSettings
 
@@ -65,8 +65,7 @@ class Asking:
         outputs = list(self.runner.generate(self.mode, requests))
         if len(outputs) != len(requests):
             raise NonsenseOutput(f"the engine gave {len(outputs)} outputs to {len(requests)} requests")
-        for request, output in zip(requests, outputs):
-            check_output(request, output, self.subject.target.vocabulary)
+        check_outputs(requests, outputs, self.subject.target.vocabulary)
         self.answered += zip(requests, outputs)
         return outputs
 

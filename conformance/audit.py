@@ -18,7 +18,7 @@ from conformance.case_plan import plan_cases
 from conformance.cases import Case, part
 from conformance.component_audit import NONE, audit_components
 from conformance.crew import Crew
-from conformance.diagnosis import Diagnosis
+from conformance.diagnosis import Diagnosis, with_what_follows
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
 from conformance.families import asked_modes, control_of, expected_of, family_findings
@@ -177,7 +177,7 @@ class _Audit:
             name = state.case.name
             law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)
             found[law, name] = why.added_to(found[law, name])
-        return list(found.values())
+        return with_what_follows(found.values())
 
     @property
     def _subjects(self) -> list[Subject]:

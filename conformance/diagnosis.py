@@ -27,6 +27,26 @@ class Diagnosis:
         return replace(finding, summary=summary, violations=(*finding.violations, *self.evidence))
 
 
+FOLLOWS = "This may be no fault of its own: tokens of requests alone do not follow the law either."
+"""Of checks that compare tokens with the law to see something else."""
+COMPARED = ("BATCH-1", "SEED-3")
+OTHERS_CAUSE = ("rows", "state", "seed", "unknown")
+"""Causes that those checks would see, or that nobody knows."""
+
+
+def with_what_follows(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with a remark at violations that a wrong law of the same mode explains."""
+    some = list(findings)
+    laws = [one for one in some if one.requirement in ("LAW-1", "LAW-2") and one.verdict is Verdict.VIOLATES]
+    explained = {one.mode for one in laws if cause_of(one)[0] not in ("", *OTHERS_CAUSE)}
+
+    def told(one: Finding) -> Finding:
+        follows = one.requirement in COMPARED and one.verdict is Verdict.VIOLATES and one.mode in explained
+        return replace(one, summary=f"{one.summary}. {FOLLOWS}") if follows else one
+
+    return [told(one) for one in some]
+
+
 def cause_of(finding: Finding) -> tuple[str, str]:
     """The family and the sentence that a diagnosis added to a finding; both empty where none did.
 

@@ -14,7 +14,7 @@ from conformance.findings import Finding, Verdict
 from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Output, Request, Tokens
-from conformance.sampling import check_output, judged_part, request_seed
+from conformance.sampling import check_outputs, judged_part, request_seed
 from conformance.scoring import Logits
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
@@ -52,8 +52,7 @@ def continue_greedily(
         answers.append(answer)
         watch(1)
     # Only now that all were heard: an answer left in the pipe would be taken for the next mode's.
-    for request, answer in zip(requests, answers, strict=True):
-        check_output(request, answer, subject.target.vocabulary)
+    check_outputs(requests, answers, subject.target.vocabulary)
     return Continued(requests, answers, [judged_part(request, answer) for request, answer in zip(requests, answers)])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from conformance.checks.loud import LOSSY_RULES
 from conformance.components import Component
 from conformance.problems import EngineFailed
 from conformance.process import WorkerProcess
@@ -45,6 +46,11 @@ MODE_TYPES = {
 """Types of a mode's fields that are not strings."""
 WORDS = {"draft_law": ("draft model", "n-gram", ""), "logprobs": ("raw", "processed", "")}
 """What fields may say of which the judge reads no other words."""
+RULES = (
+    *("undeclared", "target", "greedy", "ratio", "block", "token_matching", "one_hot"),
+    *("without_replacement", "traversal", "target_only", "sequential_one_hot"),
+)
+"""Rules that a mode may declare, beside those that change the law and have one of `LOSSY_RULES` in their name."""
 
 
 def check_modes(modes: Sequence[Mode]) -> None:
@@ -74,6 +80,9 @@ def _check_words(mode: Mode) -> None:
         if getattr(mode, field) not in allowed:
             said = f"{field} of mode {called} is {getattr(mode, field)[:60]!r}"
             raise ValueError(f"{said}; give {', '.join(map(repr, allowed))}")
+    if mode.rule not in RULES and not any(word in mode.rule for word in LOSSY_RULES):
+        known = ", ".join(map(repr, (*RULES, *LOSSY_RULES)))
+        raise ValueError(f"rule of mode {called} is {mode.rule[:60]!r}, which no check knows; give one of {known}")
     for promised in mode.promises:
         if promised not in BY_ID:
             raise ValueError(f"mode {called} promises {str(promised)[:60]!r}; what can be promised: {', '.join(BY_ID)}")

@@ -207,16 +207,17 @@ def _clear(asking: Asking) -> float:
 
 @dataclass(frozen=True)
 class AtZero:
-    """Tokens at temperature 0, how many are clearly not the target's first choice, and how many of those are the draft's."""
+    """Tokens at temperature 0, how many are clearly not the target's first choice, how many of those are the draft's, and how
+    many the target's for the position before."""
 
     tokens: int
     wrong: int
     drafts: int
+    before: int
 
     def __str__(self) -> str:
-        return (
-            f"temperature 0, one by one: {self.wrong} of {self.tokens} tokens are wrong, {self.drafts} are the draft's choice"
-        )
+        wrong = f"temperature 0, one by one: {self.wrong} of {self.tokens} tokens are wrong"
+        return f"{wrong}, {self.drafts} are the draft's choice, {self.before} the target's for the position before"
 
 
 def at_zero(asking: Asking, sampling: SamplingSettings, number: int) -> AtZero | None:
@@ -235,7 +236,8 @@ def at_zero(asking: Asking, sampling: SamplingSettings, number: int) -> AtZero |
     else:
         drafted = np.concatenate(asking.subject.draft.logits([(one.prompt, output) for one, output in zip(requests, outputs)]))
     drafts = wrong & (drafted.argmax(axis=1) == tokens)
-    return AtZero(len(tokens), int(wrong.sum()), int(drafts.sum()))
+    late = np.concatenate([np.append(-1, rows.argmax(axis=1)[:-1]) for rows in each]) == tokens
+    return AtZero(len(tokens), int(wrong.sum()), int(drafts.sum()), int((wrong & late).sum()))
 
 
 @dataclass(frozen=True)

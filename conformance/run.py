@@ -202,8 +202,8 @@ def _print_plan(
     limit = f", {level.seconds:,.0f} s for all parts at most (slow ones do less)" if level.seconds else ""
     console.print(f"Other settings: {CASES[level.cases]}. Parts alone: {level.rows:,} rows through each verifier{limit}.")
     console.print(f"{subject.in_words}.", markup=False)
-    with console.status("Measuring the target's numerics"):
-        _print_measured(subject, settings, console)
+    console.print("Measuring the target's numerics ...")
+    _print_measured(subject, settings, console)
     for entry in chosen:
         if missing[entry.name]:
             console.print(f"Not run here: {entry.name} ({missing[entry.name]}).", markup=False)

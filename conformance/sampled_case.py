@@ -22,7 +22,7 @@ from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.problems import EngineFailed
 from conformance.protocols import Output, Request, Tokens
-from conformance.sampling import AcceptedLengths, NonsenseOutput, check_output, judged_part, request_seed, segments
+from conformance.sampling import AcceptedLengths, NonsenseOutput, check_outputs, judged_part, request_seed, segments
 from conformance.statistics import Ledger, TokenBlock
 from conformance.statistics.fixed_n import FixedNCheck
 from conformance.statistics.stream_bounds import StreamBounds
@@ -129,8 +129,8 @@ class SampledCase:
                     return
 
     def _check(self, requests: Sequence[Request], outputs: Sequence[Output]) -> None:
-        for request, output in zip(requests, outputs, strict=True):
-            check_output(request, output, self.subject.target.vocabulary)
+        check_outputs(requests, outputs, self.subject.target.vocabulary)
+        for output in outputs:
             if self.mode.exposes_rounds and output.rounds is None:
                 raise NonsenseOutput(f"mode {self.mode.name!r} says that it exposes its rounds, but gave none")
 

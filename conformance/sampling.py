@@ -26,6 +26,20 @@ def request_seed(*what: object) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+FEWEST_ECHOES, SHORTEST_ECHO = 3, 4
+"""Outputs that begin as their prompts do, and tokens of each, from which this is no chance."""
+
+
+def check_outputs(requests: Sequence[Request], outputs: Sequence[Output], vocabulary: int) -> None:
+    """Raise NonsenseOutput unless each of `outputs` can be an answer to its request, and they are not prompts with answers."""
+    for request, output in zip(requests, outputs, strict=True):
+        check_output(request, output, vocabulary)
+    lengths = [min(len(request.prompt), len(output.tokens)) for request, output in zip(requests, outputs)]
+    echoes = (o.tokens[:n] == tuple(r.prompt[:n]) for r, o, n in zip(requests, outputs, lengths))
+    if len(outputs) >= FEWEST_ECHOES and min(lengths) >= SHORTEST_ECHO and all(echoes):
+        raise NonsenseOutput(f"all {len(outputs)} outputs begin with their own prompt; give the new tokens alone")
+
+
 def check_output(request: Request, output: Output, vocabulary: int) -> None:
     """Raise NonsenseOutput unless `output` can be an answer to `request`."""
     bad = [token for token in output.tokens if not 0 <= token < vocabulary]

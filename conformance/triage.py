@@ -198,6 +198,9 @@ def _concluded(state: SampledCase, seen: Seen, at_zero: Verdict, found: Mapping[
         return Diagnosis("rule", f"{why}{_where(state)}{_doubt(state, found)}", said)
     if zero is not None and 2 * zero.drafts > zero.wrong:
         return Diagnosis("rule", "verification lets the draft's tokens through, at temperature 0 too", said)
+    if zero is not None and 2 * zero.before > zero.wrong:
+        why = "at temperature 0 wrong tokens are the target's choice for the position before"
+        return Diagnosis("rule", f"{why}: a row of its laws is read one too early, as of a bonus token{_where(state)}", said)
     if wrong_parts:
         return Diagnosis("rule", f"parts that verify violate their law alone too{_where(state)}", said)
     if zero is not None and zero.wrong and state.mode.draft_law:

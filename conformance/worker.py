@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.components import KINDS, kind_of
-from conformance.protocols import Ended, Engine, Mode, Models, NotHere, Request, Unsupported
+from conformance.protocols import Ended, Engine, Mode, Models, NotHere, Output, Request, Unsupported
 from conformance.wire import receive, send
 
 KEY = "SPECREF_WORKER_KEY"
@@ -72,7 +72,11 @@ class _Served:
     def do_generate(self, asked: dict[str, Any]) -> None:
         """One output per request, each as soon as it is there."""
         requests = [Request.from_json(entry) for entry in asked["requests"]]
-        for output in self.engine.generate(Mode(**asked["mode"]), requests):
+        mode = Mode(**asked["mode"])
+        for output in self.engine.generate(mode, requests):
+            if not isinstance(output, Output):
+                came = f"{type(output).__name__} in mode {mode.name[:60]!r}"
+                raise TypeError(f"generate must yield an Output(tokens) for each request, not a {came} (docs/adapters.md)")
             send(self.pipe, {"output": output.to_json()})
         send(self.pipe, {"done": True})
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from conformance.diagnosis import cause_of, first_of_each_cause
 from conformance.findings import JUDGED, REMARKABLE, EngineReport, Finding, ModeReport, Verdict
 from conformance.reporting.text import count, evidence, number, one_in, one_line, plural
-from conformance.reporting.violation import family_place, strongest
+from conformance.reporting.violation import explanation, family_place, strongest, violations
 from conformance.reporting.wording import look_again, mode_name, with_verdict
 
 POWER = "99.9%"
@@ -15,6 +16,8 @@ POWER = "99.9%"
 
 MOST_BOUNDED = 4
 """Modes whose bounds are told."""
+MOST_CAUSES = 3
+"""Causes that are told at the top."""
 MOST_LOOKED_AT = 4
 """Findings that are remarked upon."""
 
@@ -23,11 +26,12 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
     """The guarantee, as (about what, sentence): the parts of it that hold for what was run, and no others."""
     statistical = [f for f in with_verdict(report, *JUDGED, Verdict.INCONCLUSIVE) if f.alpha is not None]
     conforming = with_verdict(report, Verdict.CONFORMS)
-    said = [("Look again", _look_again(one)) for one in look_again(report)[:MOST_LOOKED_AT]]
+    said = [("What is wrong", one) for one in _wrong(report)]
+    said += [("Look again", _look_again(one)) for one in look_again(report)[:MOST_LOOKED_AT]]
     if statistical:
         gate = "An engine whose law is within the stated tolerance of the reference trips the statistical gate with probability"
         said.append(("False alarms", f"{gate} at most {one_in(report.alpha)}."))
-    if any(f.alpha is not None and f.detects for f in conforming):
+    if any(f.alpha is not None and f.detects for f in conforming) and report.verdict is not Verdict.VIOLATES:
         power = f"would have been caught with probability at least {POWER}"
         said.append(("Power", f"Any of the faults under “smallest fault caught”, at that size or larger, {power}."))
     if any(f.alpha is None for f in with_verdict(report, Verdict.VIOLATES)):
@@ -37,13 +41,23 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
         said.append(("Bound", _bounds(bounded)))
     if with_verdict(report, Verdict.INCONCLUSIVE):
         said.append(("Undecided", "Checks that ended early promise nothing: an early stop can only ever prove a violation."))
-    if conforming and report.level == "smoke":
+    if any(not f.expected for f in with_verdict(report, Verdict.VIOLATES)):
+        said.append(("Next", "Mend it, then audit with another --seed: not with the very samples that convicted it."))
+    elif conforming and report.level == "smoke":
         said.append(("Next", "Level smoke sees gross faults alone; go on with --level quick."))
     if conforming:
         least = min((mode.unclaimed for mode in bounded if mode.unclaimed is not None), default=1.0)
         whole = "" if least >= 1 else f"total variation over the whole vocabulary below {number(least, 2)}, "
         said.append(("Not claimed", f"Nothing is said about smaller faults, {whole}other settings, or what was not tested."))
     return said or [("Guarantee", "Nothing was judged, so nothing is promised.")]
+
+
+def _wrong(report: EngineReport) -> list[str]:
+    """The causes that were found, each with the first mode where it was, else what the first violation means."""
+    found = violations(report)
+    causes = [one for one in first_of_each_cause(found) if cause_of(one)[1]][:MOST_CAUSES]
+    said = [f"“{mode_name(one.mode)}”: {one_line(cause_of(one)[1], 400)} ({cause_of(one)[0]})." for one in causes]
+    return said or [f"“{mode_name(one.mode)}”: {explanation(one)}" for one in found[:1]]
 
 
 def _look_again(finding: Finding) -> str:
@@ -96,4 +110,4 @@ def evidence_in_words(log10: float | None, alpha: float) -> str:
         return "No statistical evidence was gathered."
     alarm = -math.log10(alpha)
     against = "is an alarm, and this is one" if log10 >= alarm else "would be an alarm"
-    return f"Evidence against the engine, in powers of ten: {evidence(log10)}; {alarm:.3g} {against}."
+    return f"Evidence against the engine, in powers of ten: {evidence(log10)}; of all together {alarm:.3g} {against}."

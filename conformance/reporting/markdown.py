@@ -71,7 +71,7 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
     yield f"\n### {prose(wording.name(report))}\n"
     yield prose(f"Level {report.level} · target {report.target} · draft {report.draft} · {wording.tested(report)}", 600)
     yield ""
-    yield from (f"- {about_what}: {sentence}" for about_what, sentence in guarantee(report))
+    yield from (f"- {about_what}: {prose(sentence, 2000)}" for about_what, sentence in guarantee(report))
     yield from _violations(report)
     if tables:
         yield from _judged(report)

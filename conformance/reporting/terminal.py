@@ -45,7 +45,7 @@ def print_table(reports: Sequence[EngineReport], console: Console) -> None:
         console.print()
         console.print(_headline(report))
         for about_what, sentence in guarantee(report):
-            style = "yellow" if about_what == "Look again" else "dim"
+            style = {"What is wrong": "red", "Look again": "yellow", "Next": ""}.get(about_what, "dim")
             console.print(Padding(Text(f"{about_what}: {sentence}", style=style), (0, 0, 0, 2)))
         if any(finding.verdict in (*JUDGED, Verdict.INCONCLUSIVE) for finding in report.findings):
             console.print(_table(report, textbook=console.width >= WIDE))

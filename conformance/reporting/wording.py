@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from conformance.diagnosis import FOLLOWS
 from conformance.findings import JUDGED, REMARKABLE, EngineReport, Finding, ModeReport, Statistic, Verdict, worst
 from conformance.reporting.text import about, count, evidence, number, one_line, plural, probability
 from conformance.reporting.violation import family
@@ -117,7 +118,9 @@ def verdict_sentence(report: EngineReport) -> str:
 
 
 def _violates(report: EngineReport) -> str:
-    violations = with_verdict(report, Verdict.VIOLATES)
+    every = with_verdict(report, Verdict.VIOLATES)
+    of_their_own = [one for one in every if FOLLOWS not in one.summary]
+    violations = sorted(of_their_own, key=lambda one: family(one.requirement) not in ("LAW", "GREEDY"))
     ids = list(dict.fromkeys(f.requirement for f in violations))
     modes = _listed(f"“{mode_name(f.mode)}”" for f in violations)
     changes_output = any(family(f.requirement) in ("LAW", "GREEDY") for f in violations)

@@ -12,13 +12,11 @@ from conformance.protocols import Request, Tokens
 from conformance.samples.lines import SampleLine
 from conformance.samples.modes import Defaults, ModeSurvey, complete, in_order, one_kind, refuse_content
 from conformance.samples.reading import BadSamples, read, shown
-from conformance.sampling import NonsenseOutput, check_output
+from conformance.sampling import FEWEST_ECHOES, NonsenseOutput, check_output
 from specref.processors import SamplingSettings
 
 OFF = "off"
 """The mode of samples without speculation: the control."""
-FEWEST_ECHOES = 3
-"""Outputs that begin with their prompt, of prompts of two tokens or more, before this is no chance."""
 
 
 @dataclass

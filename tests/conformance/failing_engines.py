@@ -38,6 +38,13 @@ class Raises(Healthy):
         raise RuntimeError("the kernel fell over\nwith a long story")
 
 
+class GivesLists(Healthy):
+    """Its outputs are lists of tokens."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        yield from (list(output.tokens) for output in super().generate(mode, requests))  # type: ignore[misc]
+
+
 class Hangs(Healthy):
     def fail(self) -> None:
         time.sleep(3600)
@@ -167,6 +174,10 @@ def tells_its_threads(models: Models) -> Healthy:
 
 def healthy(models: Models) -> Healthy:
     return Healthy(*instance())
+
+
+def gives_lists(models: Models) -> GivesLists:
+    return GivesLists(*instance())
 
 
 def raises(models: Models) -> Raises:

@@ -13,11 +13,12 @@ from conformance.checks.kv import cache_finding, run, schedules
 from conformance.components import Proposal, kind_of
 from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
-from conformance.harness import EngineProcess, check_modes
+from conformance.harness import RULES, EngineProcess, check_modes
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Models, Output, Request
 from conformance.remote import RemoteError
 from conformance.requirements import BY_ID
+from conformance.sampling import NonsenseOutput, check_outputs
 from conformance.wire import receive, send
 from specref.processors import ORDER, SamplingSettings
 
@@ -109,6 +110,28 @@ def test_words_of_a_mode_that_no_check_would_read_are_refused(wrong: dict[str, A
     promises = dict.fromkeys(BY_ID, "https://x")
     for law, logprobs in (("draft model", "raw"), ("n-gram", "processed"), ("", "")):
         check_modes([Mode("m", draft_law=law, logprobs=logprobs, order=ORDER[::-1], promises=promises)])
+
+
+def test_a_rule_that_no_check_knows_is_refused_and_a_lossy_one_is_not() -> None:
+    with pytest.raises(ValueError, match=r"^rule of mode 'm' is 'rato', which no check knows; give one of 'undeclared', 'tar"):
+        check_modes([Mode("m", rule="rato")])
+    check_modes([Mode("m", rule="typical acceptance", lossy="by its threshold"), *(Mode(rule, rule=rule) for rule in RULES)])
+
+
+def test_what_is_no_output_is_named_with_its_mode() -> None:
+    engine = EngineProcess(f"{HERE}:gives_lists", Models(Path(), Path()), patience=60.0)
+    said = r"generate must yield an Output\(tokens\) for each request, not a list in mode 'draft model, ratio'"
+    with engine, pytest.raises(EngineFailed, match=said):
+        list(engine.generate(SPECULATING, REQUESTS))
+
+
+def test_outputs_that_begin_with_their_prompts_are_no_answers() -> None:
+    requests = [Request((1, 2, 3, 4, number), SamplingSettings(max_tokens=8), number) for number in range(3)]
+    echoes = [Output((*request.prompt, 9)) for request in requests]
+    with pytest.raises(NonsenseOutput, match="all 3 outputs begin with their own prompt; give the new tokens alone"):
+        check_outputs(requests, echoes, 10)
+    check_outputs(requests[:2], echoes[:2], 10)  # so few may by chance
+    check_outputs(requests, [*echoes[:2], Output((1, 2, 3, 5, 2))], 10)
 
 
 def test_last_words_are_not_those_of_an_earlier_run(tmp_path: Path) -> None:
