@@ -42,8 +42,9 @@ def logprob_findings(
     promised: bool,
     tolerance: float,
 ) -> list[Finding]:
-    """LOGPROB-1 (values) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output), V]` along each output, of the
-    law that the engine promises (raw, or after processors). tolerance: in nats, see `tolerance_of`. planned: tokens.
+    """LOGPROB-1 (values, where there is one per token) and LOGPROB-2 (one per token). logprobs: the target's, `[len(output),
+    V]` along each output, of the law that the engine promises (raw, or processed). tolerance: in nats, see `tolerance_of`.
+    planned: tokens.
 
     >>> rows = np.log([[0.5, 0.5], [0.25, 0.75]])
     >>> given = [[-0.693147, 0.0]]
@@ -58,10 +59,12 @@ def logprob_findings(
     if len(returned) != len(outputs):
         counts.append(Place("all requests", f"{len(outputs)} lists", f"{len(returned)} lists"))
     for number, (output, given, rows) in enumerate(zip(outputs, returned, logprobs)):
-        n += len(output.tokens)
-        if len(given) != len(output.tokens):
+        if len(given) != len(output.tokens):  # then nobody knows which token each belongs to
             where = f"request {number}, its {len(output.tokens)} tokens"
             counts.append(Place(where, f"{len(output.tokens)} log-probabilities", len(given)))
+            planned -= len(output.tokens)
+            continue
+        n += len(output.tokens)
         true = rows[np.arange(len(output.tokens)), list(output.tokens)] if output.tokens else np.zeros(0)
         for at, (value, wanted) in enumerate(zip(given, true)):
             if not (abs(value - wanted) <= tolerance or value == wanted):
@@ -69,7 +72,9 @@ def logprob_findings(
                 why = _explained(rows, output.tokens[at], at, value, tolerance)
                 values.append(Place(where, f"{wanted:.6g}", f"{value:.6g}{why}"))
     return [
-        judged("LOGPROB-1", mode, values, n=n, planned=planned, unit="tokens", claim="log-probabilities are the target's"),
+        judged(
+            "LOGPROB-1", mode, values, n=n, planned=max(planned, 1), unit="tokens", claim="log-probabilities are the target's"
+        ),
         judged(
             "LOGPROB-2", mode, counts, n=len(outputs), planned=1, unit="requests", claim="every token has its log-probability"
         ),

@@ -364,6 +364,17 @@ def test_bits_are_judged_only_if_promised(name: str) -> None:
 
 # LOGPROB
 
+
+def test_values_are_judged_where_each_token_has_one() -> None:
+    """Where one is left out, those behind it stand beside the wrong tokens: that is no fault of theirs."""
+    left_out = [*RIGHT, [*RIGHT[0][:2], *RIGHT[0][3:]]]
+    found = logprob_findings("m", LOGPROB_OUTPUTS * 2, left_out, LOGPROB_ROWS * 2, 12, promised=True, tolerance=1e-6)
+    assert [one.verdict for one in found] == [Verdict.CONFORMS, Verdict.VIOLATES]
+    assert (found[0].n, found[1].n) == (6, 2)
+    found = logprob_findings("m", LOGPROB_OUTPUTS, left_out[1:], LOGPROB_ROWS, 6, promised=True, tolerance=1e-6)
+    assert [one.verdict for one in found] == [Verdict.INCONCLUSIVE, Verdict.VIOLATES]
+
+
 LOGPROB_OUTPUTS = [Output(TRACE[0].tokens, ROUNDS)]
 LOGPROB_ROWS = [np.log(np.random.default_rng(1).dirichlet(np.ones(8), size=6))]
 RIGHT = [[float(LOGPROB_ROWS[0][i, token]) for i, token in enumerate(TRACE[0].tokens)]]
