@@ -33,7 +33,8 @@ stopped = [written(mode, stop_sequences=(found[0][5:7],)) for mode in modes]
 counts = [engine.metrics(mode) for mode in modes]
 refused = []
 unknown = ({"logit_bias": {3: 1.0}}, {"stop_sequences": ((2,),)})
-for settings in (*unknown, {"temperature": 1.0, "min_p": 1.0}, {"frequency_penalty": 2.5}):
+others = ({"presence_penalty": 0.5}, {"frequency_penalty": 0.25})  # of another meaning than ours
+for settings in (*unknown, {"temperature": 1.0, "min_p": 1.0}, *others):
     try:
         written(modes[0], **settings)
     except Unsupported as refusal:
@@ -70,7 +71,7 @@ def test_all_modes_write_the_same_greedily_and_end_where_they_should() -> None:
             continue
         assert counted["emitted"] == emitted, mode.name
         assert ("draft_model" in mode.speculation) == (counted.get("accepted", 0) > 0), mode.name
-    assert refused == ["logit_bias", "stop_sequences", "min_p", "frequency_penalty"]
+    assert refused == ["logit_bias", "stop_sequences", "min_p", "presence_penalty", "frequency_penalty"]
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 import openvino_genai as genai
 
-from conformance.engines.adapting import Counts, refuse_others, spelled
+from conformance.engines.adapting import Counts, refuse, refuse_others, spelled
 from conformance.engines.openvino_genai.convert import converted
 from conformance.engines.openvino_genai.modes import all_modes
 from conformance.protocols import Engine, Mode, Models, Output, Request, Unsupported
@@ -22,6 +22,8 @@ SAMPLED = (
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "eos", "min_tokens", "stop_sequences"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
+TOWARDS_ZERO = ("presence_penalty", "frequency_penalty")
+"""They move a logit towards 0, as is documented ("reduces absolute log prob"): a negative one rises, and ours are others."""
 OF_THE_PIPELINE = ("draft_model", "prompt_lookup", "enable_prefix_caching")
 """What of a mode is said when the pipeline is made; the rest is said with each request."""
 
@@ -45,6 +47,7 @@ class OpenVino(Engine):
         """See `Engine.generate`."""
         for request in requests:
             refuse_others(request.settings, SAMPLED, "OpenVINO GenAI has no such setting of token ids")
+            refuse(request.settings, TOWARDS_ZERO, "OpenVINO GenAI's setting of that name raises a logit that is negative")
         prompts = [openvino.Tensor(np.array([request.prompt], dtype=np.int64)) for request in requests]
         pipeline = self._pipeline(mode)
         asked = [_config(mode, request, pipeline.get_tokenizer()) for request in requests]
