@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from conformance.diagnosis import cause_of, first_of_each_cause
+from conformance.diagnosis import cause_of
 from conformance.findings import JUDGED, REMARKABLE, EngineReport, Finding, ModeReport, Verdict
 from conformance.reporting.text import count, evidence, number, one_in, one_line, plural
 from conformance.reporting.violation import explanation, family_place, strongest, violations
@@ -53,11 +53,15 @@ def guarantee(report: EngineReport) -> list[tuple[str, str]]:
 
 
 def _wrong(report: EngineReport) -> list[str]:
-    """The causes that were found, each with the first mode where it was, else what the first violation means."""
+    """What is known of the violations, or what caused them, each with its first mode; else what the first of them means."""
+    causes: dict[str, str] = {}
     found = violations(report)
-    causes = [one for one in first_of_each_cause(found) if cause_of(one)[1]][:MOST_CAUSES]
-    said = [f"“{mode_name(one.mode)}”: {one_line(cause_of(one)[1], 400)} ({cause_of(one)[0]})." for one in causes]
-    return said or [f"“{mode_name(one.mode)}”: {explanation(one)}" for one in found[:1]]
+    for one in found:
+        family, cause = cause_of(one)
+        said = one_line(one.expected, 400) if one.expected else f"{one_line(cause, 400)} ({family})" if cause else ""
+        if said:
+            causes.setdefault(said, f"“{mode_name(one.mode)}”: {said}.")
+    return list(causes.values())[:MOST_CAUSES] or [f"“{mode_name(one.mode)}”: {explanation(one)}" for one in found[:1]]
 
 
 def _look_again(finding: Finding) -> str:

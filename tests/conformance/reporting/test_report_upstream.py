@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from conformance.diagnosis import Diagnosis
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.reporting import html, markdown, write
+from conformance.reporting.guarantee import guarantee
 from conformance.reporting.upstream import fenced, issue_text
 from conformance.reporting.violation import SCRIPT, to_send, upstream_name
 
@@ -110,3 +111,14 @@ def test_nothing_ends_a_block_of_code_early() -> None:
     for inside in ("```", "````python", "  `````", "~~~", EVERYTHING):
         tokens = MarkdownIt("commonmark").parse(fenced(f"a\n{inside}\nb"))
         assert [one.type for one in tokens] == ["fence"]
+
+
+def test_the_verdict_says_what_is_wrong_first() -> None:
+    known = wrong("old", Diagnosis("unknown", "not ruled out: anything"), expected="issue 5 (script.py)")
+    parts = guarantee(audited(wrong("fast", CAUSE), wrong("faster", CAUSE), known))
+    assert parts[:2] == [
+        ("What is wrong", "“fast”: verification lets the draft's law through (rule)."),
+        ("What is wrong", "“old”: issue 5 (script.py)."),
+    ]
+    assert ("Next", "Mend it, then audit with another --seed: not with the very samples that convicted it.") in parts
+    assert guarantee(audited(greedy("best")))[0][1].startswith("“best”: At temperature 0")
