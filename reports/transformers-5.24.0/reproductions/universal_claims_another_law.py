@@ -16,14 +16,14 @@ def tokenizer(size: int, shift: int) -> PreTrainedTokenizerFast:
 
 
 def model(size: int) -> LlamaForCausalLM:
-    """A random model."""
+    """A random model, whose laws are flat enough for the wrong order to matter, whichever it is."""
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=size, **shape, initializer_range=0.5, eos_token_id=None, bos_token_id=None)
+    config = LlamaConfig(vocab_size=size, **shape, initializer_range=0.2, eos_token_id=None, bos_token_id=None)
     return LlamaForCausalLM(config).eval()
 
 
 torch.manual_seed(0)
-target, assistant, N = model(12), model(14), 2000
+target, assistant, N = model(12), model(14), 1500
 named = {"assistant_model": assistant, "tokenizer": tokenizer(12, 0), "assistant_tokenizer": tokenizer(14, 3)}
 ids = torch.tensor([[1, 2, 3, 4]])
 law = target(ids).logits[0, -1].softmax(-1)
@@ -35,4 +35,4 @@ for label, more in (("no speculation", {}), ("universal assisted", named)):
         counts[target.generate(ids, **settings, **more)[0, 4]] += 1
     found[label] = float((counts / N - law).abs().sum() / 2)
     print(f"{label}: total variation of the first token to the target's law {found[label]:.3f}")
-raise SystemExit(int(found["no speculation"] < 0.05 < found["universal assisted"]))
+raise SystemExit(int(found["no speculation"] < 0.1 < found["universal assisted"]))
