@@ -80,7 +80,7 @@ def adds(finding: Finding) -> str:
     return " ".join(said)
 
 
-NOT_A_RULE = ("context", "settings", "rows", "state", "models", "numerics", "control")
+NOT_A_RULE = ("context", "rows", "state", "models", "numerics")
 """Causes that no bet of the bank stands for: the one that fits best would name another."""
 
 
