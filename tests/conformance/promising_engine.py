@@ -165,7 +165,8 @@ class BreaksItsPromises(Promising):
         return outputs
 
     def logprobs(self, request: Request, output: Output) -> tuple[float, ...]:
-        return (0.0, *super().logprobs(request, output)[1:-1])
+        right = super().logprobs(request, output)
+        return right[:-1] if request.seed % 2 else (0.0, *right[1:])
 
     def chance(self, seed: int) -> Chance:
         self.asked = getattr(self, "asked", 0) + 1
