@@ -14,11 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from conformance.checks.loud import LOSSY_RULES
 from conformance.components import Component
 from conformance.problems import EngineFailed
 from conformance.process import WorkerProcess
-from conformance.protocols import Engine, Mode, Models, Output, Request
+from conformance.protocols import LOSSY_RULES, RULES, Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
 from conformance.requirements import BY_ID
 from specref.processors import ORDER
@@ -46,11 +45,6 @@ MODE_TYPES = {
 """Types of a mode's fields that are not strings."""
 WORDS = {"draft_law": ("draft model", "n-gram", ""), "logprobs": ("raw", "processed", "")}
 """What fields may say of which the judge reads no other words."""
-RULES = (
-    *("undeclared", "target", "greedy", "ratio", "block", "token_matching", "one_hot"),
-    *("without_replacement", "traversal", "target_only", "sequential_one_hot"),
-)
-"""Rules that a mode may declare, beside those that change the law and have one of `LOSSY_RULES` in their name."""
 
 
 def check_modes(modes: Sequence[Mode]) -> None:

@@ -39,6 +39,15 @@ class Models:
     draft: Path
 
 
+RULES = (
+    *("undeclared", "target", "greedy", "ratio", "block", "token_matching", "one_hot"),
+    *("without_replacement", "traversal", "target_only", "sequential_one_hot"),
+)
+"""Rules that a mode may declare, beside those that change the law and have one of `LOSSY_RULES` in their name."""
+LOSSY_RULES = ("typical", "threshold", "relaxed", "synthetic", "lenient", "ensemble")
+"""Rules that change the law on purpose."""
+
+
 @dataclass(frozen=True)
 class Mode:
     """One way of running an engine.

@@ -63,7 +63,7 @@ def _row(path: Path, report: EngineReport) -> str:
         f"[{prose(name(report))}]({link})",
         f"{SYMBOLS[report.verdict]} {report.verdict}",
         prose(", ".join(broken)) or "–",
-        about(tokens_judged(report)) if tokens_judged(report) else "greedy alone",
+        about(judged) if (judged := tokens_judged(report)) else "greedy alone",
         prose(report.level),
         prose(report.started[:10]),
     )

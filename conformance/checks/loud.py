@@ -15,12 +15,9 @@ import numpy.typing as npt
 from conformance.checks.places import Place, judged, nonsense
 from conformance.components import Mask
 from conformance.findings import Finding
-from conformance.protocols import Mode, Output, Request, Tokens
+from conformance.protocols import LOSSY_RULES, Mode, Output, Request, Tokens
 from specref.processors import SamplingSettings
 from specref.processors.rows import law_of
-
-LOSSY_RULES = ("typical", "threshold", "relaxed", "synthetic", "lenient", "ensemble")
-"""Rules that change the law on purpose."""
 
 STRONG = 1e4
 """A penalty that no logit outweighs."""
@@ -99,34 +96,41 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
 def _disobeyed(one: Tried, margin: float) -> Place | None:
     """The first token that the setting forbids, and how many there are: a setting that is ignored lets through far more than
     a fault that shows under every setting, such as drafts that are now and then kept unverified."""
-    first, wrong, tokens, ignored = None, 0, 0, 0.0
-    for number, (request, output, rows) in enumerate(zip(one.requests, one.outputs, one.logits)):
-        for at, token in enumerate(output.tokens):
-            history = request.prompt, output.tokens[:at]
-            allowed = allowed_tokens(one.probe.settings, *history, rows[at], margin)
-            tokens, ignored = tokens + 1, ignored + float(_law_without(one.probe, *history, rows[at])[~allowed].sum())
-            if not allowed[token]:
-                first, wrong = first or (number, at, np.flatnonzero(allowed), token), wrong + 1
-    if first is None:
+    looked = [
+        (number, at, allowed_tokens(one.probe.settings, request.prompt, output.tokens[:at], rows[at], margin))
+        for number, (request, output, rows) in enumerate(zip(one.requests, one.outputs, one.logits))
+        for at in range(len(output.tokens))
+    ]
+    wrong = [(number, at, allowed) for number, at, allowed in looked if not allowed[one.outputs[number].tokens[at]]]
+    if not wrong:
         return None
-    number, at, shown, token = first
+    number, at, allowed = wrong[0]
+    shown = np.flatnonzero(allowed)
     words = f"one of tokens {shown[:4].tolist()}" if len(shown) <= 4 else f"one of {len(shown)} other tokens"
-    found = (
-        f"token {token} ({wrong} of {tokens} tokens are forbidden ones; were the setting ignored, about {ignored:.0f} would be"
-    )
+    ignored = sum(float(_law_without(one, number, at)[~allowed].sum()) for number, at, allowed in looked)
+    found = f"token {one.outputs[number].tokens[at]} ({len(wrong)} of {len(looked)} tokens are forbidden ones; "
+    found += f"were the setting ignored, about {ignored:.0f} would be"
     # a bet that forbidden tokens are half as frequent as where the setting is ignored
-    held = ignored / 2 - wrong * np.log(2) > np.log(OBEYED_ODDS)
+    held = ignored / 2 - len(wrong) * np.log(2) > np.log(OBEYED_ODDS)
     found += ", so it is obeyed, and another fault breaks in)" if held else ")"
     return Place(f"{one.probe.setting}, request {number}, position {at}", words, found)
 
 
-def _law_without(probe: Probe, prompt: Tokens, output: Tokens, logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The target's law `[V]` at the probe's other settings."""
-    ignored = replace(probe.settings, **{probe.setting: getattr(SamplingSettings(max_tokens=1), probe.setting)})
+def _law_without(one: Tried, number: int, at: int) -> npt.NDArray[np.float64]:
+    """The target's law `[V]` at a position of an output, at the probe's other settings."""
+    setting = one.probe.setting
+    ignored = replace(one.probe.settings, **{setting: getattr(SamplingSettings(max_tokens=1), setting)})
+    return law_of(_processed(ignored, one.requests[number].prompt, one.outputs[number].tokens[:at], one.logits[number][at]))
+
+
+def _processed(
+    settings: SamplingSettings, prompt: Tokens, output: Tokens, logits: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Raw logits `[V]` seen through all that the settings ask for."""
     row = logits
-    for processor in ignored.processors():
+    for processor in settings.processors():
         row = np.asarray(processor(row, prompt, output), dtype=np.float64)
-    return law_of(row)
+    return row
 
 
 def allowed_tokens(
@@ -141,9 +145,7 @@ def allowed_tokens(
     >>> allowed_tokens(settings, (5,), (1,), np.array([0.0, 3.0, 1.0]), margin=0.0)
     array([ True, False,  True])
     """
-    row = logits
-    for processor in replace(settings, temperature=1.0).processors():
-        row = np.asarray(processor(row, prompt, output), dtype=np.float64)
+    row = _processed(replace(settings, temperature=1.0), prompt, output, logits)
     best = int(row.argmax())
     times = np.ones(len(row))
     if settings.repetition_penalty != 1:

@@ -13,9 +13,9 @@ from conformance.checks.kv import cache_finding, run, schedules
 from conformance.components import Proposal, kind_of
 from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
-from conformance.harness import RULES, EngineProcess, check_modes
+from conformance.harness import EngineProcess, check_modes
 from conformance.problems import EngineFailed
-from conformance.protocols import Mode, Models, Output, Request
+from conformance.protocols import RULES, Mode, Models, Output, Request
 from conformance.remote import RemoteError
 from conformance.requirements import BY_ID
 from conformance.sampling import NonsenseOutput, check_outputs
