@@ -60,7 +60,8 @@ TARGET, DRAFT = (TableModel(V, f"{name} {SEED}", memory=1, exact=False) for name
 
 
 def dynamic() -> ModelDrafter:
-    return ModelDrafter(DRAFT, stop=lambda token, law: bool(law[token] < 0.3))
+    """Drafts on after a token that is likelier than an even guess: every law holds one, however flat."""
+    return ModelDrafter(DRAFT, stop=lambda token, law: bool(law[token] < 1 / V))
 
 
 LAWFUL: dict[str, tuple[Rule, str, Callable[[], Drafter]]] = {
