@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from conformance.components import Component
 from conformance.problems import EngineFailed
-from conformance.process import WorkerProcess
+from conformance.process import WorkerProcess, unheard
 from conformance.protocols import LOSSY_RULES, RULES, Engine, Mode, Models, Output, Request
 from conformance.remote import RemoteError, remote_components
 from conformance.requirements import BY_ID
@@ -145,6 +145,7 @@ class EngineProcess:
     before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`. memory:
     bytes that it and all that it starts may hold together while it is waited for; None for no limit. threads: of each of its
     computations, unless OMP_NUM_THREADS is set already: engines side by side that all use every core wait for each other.
+    silent: is told every minute for how many seconds the engine has not answered, and how long it is waited for.
     """
 
     def __init__(
@@ -157,10 +158,11 @@ class EngineProcess:
         python: str = sys.executable,
         memory: int | None = None,
         threads: int | None = None,
+        silent: Callable[[float, float], None] = unheard,
     ) -> None:
         named = {field.name: str(getattr(models, field.name)) for field in dataclasses.fields(models)}
         command = (python, "-m", "conformance.worker", factory, json.dumps(named))
-        self._start = partial(WorkerProcess, command, patience=patience, log=log, memory=memory, threads=threads)
+        self._start = partial(WorkerProcess, command, patience=patience, log=log, memory=memory, threads=threads, silent=silent)
         self._worker: WorkerProcess | None = None
 
     def __enter__(self) -> EngineProcess:

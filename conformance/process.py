@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -24,7 +24,13 @@ LOOK = 0.5
 """Seconds between two looks at an engine that is waited for."""
 STARTING = 60.0
 """Seconds that any engine's process has to report: a busy machine needs many to import what an adapter needs."""
+SILENCE = 60.0
+"""Seconds without an answer after which its silence is told, and told again."""
 _RUNNING: set[WorkerProcess] = set()
+
+
+def unheard(waited: float, patience: float) -> None:
+    """Tell nobody of an engine's silence."""
 
 
 def end_all() -> None:
@@ -41,14 +47,21 @@ def _threads(number: int | None) -> dict[str, str]:
 class WorkerProcess:
     """A worker that runs and is connected; what it says is a message for others to read.
 
-    command: starts it; the address of the judge's pipe is its last word. patience, log, memory and threads: see
+    command: starts it; the address of the judge's pipe is its last word. patience, log, memory, threads and silent: see
     `EngineProcess`. Whatever raises EngineFailed has ended the process.
     """
 
     def __init__(
-        self, command: Sequence[str], *, patience: float, log: Path | None, memory: int | None, threads: int | None
+        self,
+        command: Sequence[str],
+        *,
+        patience: float,
+        log: Path | None,
+        memory: int | None,
+        threads: int | None,
+        silent: Callable[[float, float], None],
     ) -> None:
-        self._patience, self._memory = patience, memory
+        self._patience, self._memory, self._silent = patience, memory, silent
         self._log: IO[bytes] = open(log, "a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._log_start = os.fstat(self._log.fileno()).st_size  # what another run said there is not this engine's word
         self._pipe: Connection | None = None
@@ -119,11 +132,15 @@ class WorkerProcess:
     def _wait(self, pipe: Connection) -> None:
         """Until the engine says something. Raises EngineFailed once its process has ended (though a child of it may still hold
         the pipe open), patience is at an end, or the memory of all that it started is above the limit."""
-        until = time.monotonic() + self._patience
+        began, told = time.monotonic(), 0
         while not pipe.poll(LOOK):
             if self._process.poll() is not None and not pipe.poll(0):
                 raise self.failed("crash", self._how_it_ended())
-            if time.monotonic() > until:
+            waited = time.monotonic() - began
+            if waited // SILENCE > told:
+                told += 1
+                self._silent(waited, self._patience)
+            if waited > self._patience:
                 raise self.failed("hang", f"no answer for {self._patience:g} seconds; the engine was ended")
             used = memory_of_session(self._process.pid) if self._memory else None
             if used is not None and self._memory is not None and used > self._memory:

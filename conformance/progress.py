@@ -43,6 +43,9 @@ class _Bars:
     def advance(self, engine: str, amount: int, doing: str) -> None:
         self._bars.update(self._tasks[engine], advance=amount, description=f"{engine}: {doing}")
 
+    def silent(self, engine: str, waited: float, patience: float) -> None:
+        self._bars.console.print(_silence(engine, waited, patience), markup=False)
+
     def end(self, engine: str) -> None:
         self._bars.update(self._tasks[engine], description=engine)
 
@@ -68,5 +71,12 @@ class _Lines:
             left = passed * max(self._total - self._done, 0) / self._done
             self._console.print(f"{engine}: {10 * tenths}% after {passed:.0f} s, {left:.0f} s left ({doing})", markup=False)
 
+    def silent(self, engine: str, waited: float, patience: float) -> None:
+        self._console.print(_silence(engine, waited, patience), markup=False)
+
     def end(self, engine: str) -> None:
         self._console.print(f"{engine}: done after {time.monotonic() - self._started:.0f} s", markup=False)
+
+
+def _silence(engine: str, waited: float, patience: float) -> str:
+    return f"{engine}: no answer for {waited:.0f} s; one that takes more than {patience:.0f} s is ended, and the rest goes on"

@@ -7,6 +7,7 @@ sees, and exits with 1 where the fault is. The command ends with 0 only if every
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -37,8 +38,9 @@ def reproductions_of(engine: str, folder: Path = REPORTS) -> list[Path]:
 
 def show_again(python: str, script: Path) -> str:
     """Run a reproduction; what it says. Raises NotShown."""
+    alone = {"OMP_NUM_THREADS": "1", **os.environ}  # beside another job, threads on every core wait for each other without end
     try:
-        done = subprocess.run([python, str(script)], check=False, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([python, str(script)], check=False, capture_output=True, text=True, timeout=PATIENCE, env=alone)
     except subprocess.TimeoutExpired as expired:
         raise NotShown(f"it had not ended after {PATIENCE} s") from expired
     if done.returncode == 1 and done.stdout and not crashed(done.stderr):

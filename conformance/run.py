@@ -83,7 +83,7 @@ def run_audits(
             if not missing[entry.name]:
                 further = settings.level.cases == "all" and target is None and draft is None
                 pairs = {FIRST_PAIR: (models, subject), **(further_pairs(entry, folder / "models") if further else {})}
-                starter = Starter(entry, folder, workers.number, cluster)
+                starter = Starter(entry, folder, workers.number, cluster, watcher)
                 (report,) = mark_expected([_audit(starter, pairs, settings, watcher, evidence)], known)
                 given_models = target is not None or draft is not None
                 command = audit_command(name, settings, target, draft)
@@ -127,6 +127,7 @@ class Starter:
     folder: Path
     lanes: int
     cluster: Cluster | None
+    watcher: Watcher
     logs: Iterator[int] = field(default_factory=partial(count, 1))
 
     def of(self, models: Models) -> Callable[[], Runner]:
@@ -134,7 +135,9 @@ class Starter:
         process = partial(EngineProcess, self.entry.factory, models, patience=PATIENCE, python=self.entry.python)
         if self.cluster is not None:
             return partial(self.cluster.runner, process)
-        return lambda: process(log=self._log(), memory=memory_of_a_lane(self.lanes), threads=threads_of_a_lane(self.lanes))
+        told = partial(self.watcher.silent, self.entry.name)
+        memory, threads = memory_of_a_lane(self.lanes), threads_of_a_lane(self.lanes)
+        return lambda: process(log=self._log(), memory=memory, threads=threads, silent=told)
 
     def _log(self) -> Path:
         """Processes do not share a log, in which one would read the other's last words as its own."""

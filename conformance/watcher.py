@@ -18,6 +18,9 @@ class Watcher(Protocol):
     def advance(self, engine: str, amount: int, doing: str) -> None:
         """Some more were judged, in the mode that `doing` names."""
 
+    def silent(self, engine: str, waited: float, patience: float) -> None:
+        """The engine has not answered for `waited` seconds; it is ended once that is more than `patience`."""
+
     def end(self, engine: str) -> None:
         """The engine's audit has ended."""
 
@@ -33,6 +36,9 @@ class Silent:
 
     def advance(self, engine: str, amount: int, doing: str) -> None:
         """See `Watcher.advance`."""
+
+    def silent(self, engine: str, waited: float, patience: float) -> None:
+        """See `Watcher.silent`."""
 
     def end(self, engine: str) -> None:
         """See `Watcher.end`."""

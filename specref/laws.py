@@ -154,7 +154,7 @@ def one_hot(token: int, like: Law) -> Law:
     >>> one_hot(1, like=rational([1, 1]))
     array([Fraction(0, 1), Fraction(1, 1)], dtype=object)
     """
-    law = like * 0
+    law = np.full_like(like, Fraction(0) if like.dtype == object else 0)  # like * 0 would keep a NaN of a row that nobody reads
     law[token] += 1
     return law
 

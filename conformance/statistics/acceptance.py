@@ -105,7 +105,8 @@ class AcceptanceBets:
             other = np.where(open_odds, table[i, x], 0.5)
             won, lost = other / safe, (1 - other) / (1 - safe)
             worst = np.maximum(low * won + (1 - low) * lost, high * won + (1 - high) * lost)
-            columns.append(np.where(open_odds, np.log(np.where(flag, won, lost)) - np.log(worst), 0.0))
+            with np.errstate(divide="ignore"):  # whoever bets on certainty may lose everything
+                columns.append(np.where(open_odds, np.log(np.where(flag, won, lost)) - np.log(worst), 0.0))
         return np.stack(columns, axis=1)
 
     def draft_log_factors(self, rows: npt.ArrayLike, drafts: npt.ArrayLike) -> Floats:

@@ -139,6 +139,8 @@ def tokens_by_markov(log_fault: Floats, log_bet: Floats, spill: Floats, target: 
 
     spills = bool(np.any(spill > 0))
     log_bet = np.where(np.isneginf(log_fault), 0.0, log_bet)  # what the fault never gives costs nothing, whatever the bet on it
+    if np.isneginf(log_bet).any():  # it stakes nothing on what the fault gives, and then has nothing left
+        return None
 
     def log_tokens(log_t: float) -> float:
         t = math.exp(log_t)

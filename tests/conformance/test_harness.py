@@ -77,6 +77,19 @@ def test_every_way_of_failing_is_named(name: str, kind: str, message: str) -> No
         assert failed.value.kind == kind
 
 
+def test_the_silence_of_an_engine_is_told_before_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.process.SILENCE", 3.0)
+    told: list[tuple[int, float]] = []
+
+    def silent(waited: float, patience: float) -> None:
+        told.append((int(waited), patience))
+
+    engine = EngineProcess(f"{HERE}:hangs", Models(Path(), Path()), patience=8.0, silent=silent)
+    with engine, pytest.raises(EngineFailed, match="no answer for 8 seconds"):
+        list(engine.generate(SPECULATING, REQUESTS))
+    assert told[0] >= (3, 8.0)
+
+
 def test_a_crash_says_where_in_the_users_own_files_it_arose() -> None:
     said = r"the kernel fell over \(failing_engines\.py, line \d+\)$"
     engine = EngineProcess(f"{HERE}:raises", Models(Path(), Path()), patience=60.0)

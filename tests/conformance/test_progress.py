@@ -44,3 +44,13 @@ def test_time_left_follows_from_the_part_that_is_done(monkeypatch: pytest.Monkey
 
 def test_a_terminal_has_a_bar() -> None:
     assert "small" in shown(terminal=True)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_engine_that_does_not_answer_is_seen(terminal: bool) -> None:
+    said = io.StringIO()
+    with progress.watching(Console(file=said, force_terminal=terminal, width=160)) as watcher:
+        watcher.begin("slow", 400)
+        watcher.silent("slow", 60.4, 300.0)
+    plain = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", said.getvalue())
+    assert "slow: no answer for 60 s; one that takes more than 300 s is ended, and the rest goes on" in plain

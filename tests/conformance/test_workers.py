@@ -178,6 +178,8 @@ def test_ray_workers_judge_what_one_process_judges_though_a_worker_is_lost() -> 
                     lost.set()
                     ray.kill(runners[0]._host)
 
+            def silent(self, name: str, waited: float, patience: float) -> None: ...
+
             def end(self, name: str) -> None: ...
 
         report = audit_engine("small", make, subject(), MANY, lanes=2, watcher=Watcher())

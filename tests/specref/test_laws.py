@@ -94,3 +94,7 @@ def test_exact_arithmetic_stays_exact() -> None:
 def test_total_adds_in_index_order() -> None:
     row = np.array([1e16, 1.0, -1e16, 1.0])
     assert total(row) == row.cumsum()[-1] == 1.0
+
+
+def test_a_certain_token_beside_a_row_that_nobody_reads() -> None:
+    assert list(one_hot(1, like=np.array([np.nan, np.inf]))) == [0, 1]

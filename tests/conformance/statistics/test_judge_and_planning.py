@@ -156,6 +156,8 @@ def test_planning_bound_is_one_bet_worked_by_hand():
     assert tokens_by_markov(np.log([[0.5, 0.5]]), log_bet, np.zeros(1), 13.8, 6.9) is None
     never = np.full((1, 1), -np.inf)  # a token that neither the fault nor the bet gives changes nothing
     assert tokens_by_markov(np.hstack([fault, never]), np.hstack([log_bet, never]), np.zeros(1), 13.8, 6.9) == found
+    ruined = np.hstack([log_bet[:, :1], never])  # nothing is left once the fault gives its other token
+    assert tokens_by_markov(fault, ruined, np.zeros(1), 13.8, 6.9) is None
 
 
 def test_planned_samples_and_smallest_detectable_agree_and_hold():
