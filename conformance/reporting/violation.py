@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from conformance.diagnosis import OF_A_ROUND, cause_of, first_of_each_cause, new_greedy, new_laws
+from conformance.diagnosis import FOLLOWS, OF_A_ROUND, cause_of, first_of_each_cause, new_greedy, new_laws
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
 from conformance.reporting.suspects import suspect
 from conformance.reporting.text import count, evidence, one_line, token
@@ -88,7 +88,7 @@ def accused(finding: Finding) -> str:
     """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
     best = strongest(finding)
     found = suspect(best.holder) if best else None
-    if best is None or found is None or cause_of(finding)[0] in NOT_A_RULE:
+    if best is None or found is None or cause_of(finding)[0] in NOT_A_RULE or FOLLOWS in finding.summary:
         return ""
     where = f"In {OF_A_ROUND[best.name]} the" if best.name in OF_A_ROUND else "The"
     said = f"{where} engine behaves as if {found.words}. Of the known faults this fits best"

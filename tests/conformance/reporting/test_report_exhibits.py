@@ -17,6 +17,7 @@ from conformance.checks.greedy import Arm, greedy_finding, paired_greedy_finding
 from conformance.checks.seen import cache_picture, mask_picture, parting
 from conformance.checks.tree import Built, input_findings
 from conformance.components import TreeInputs
+from conformance.diagnosis import FOLLOWS
 from conformance.findings import EngineReport, Finding, Statistic, Verdict, from_json, to_json
 from conformance.pictures import Contribution, Parting
 from conformance.reporting import html, markdown, print_table
@@ -204,3 +205,10 @@ def test_what_one_place_of_a_round_shows_is_said_of_that_place() -> None:
     row = Statistic("bonus", 500, log10_evidence=26.0, holder="temperature 1.471, size 0.999")
     said = accused(dataclasses.replace(law(), statistics=(row,)))
     assert said.startswith("In bonus tokens the engine behaves as if tokens were sampled at temperature 1.471 times")
+
+
+def test_what_follows_from_another_violation_is_given_no_law_of_its_own() -> None:
+    row = Statistic("bank", 500, log10_evidence=26.0, holder="leak to the draft, size 0.3")
+    company = dataclasses.replace(law(), requirement="BATCH-1", statistics=(row,))
+    assert accused(company).startswith("The engine behaves as if")
+    assert accused(dataclasses.replace(company, summary=f"tokens differ. {FOLLOWS}")) == ""
