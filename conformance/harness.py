@@ -142,10 +142,11 @@ class EngineProcess:
     """Runs an engine in a process of its own, started on first use.
 
     factory: "package.module:callable" that takes `Models` and gives an `Engine`. patience: seconds to wait for its next answer
-    before it counts as hung. python: the interpreter of the engine's environment. What the engine prints goes to `log`. memory:
-    bytes that it and all that it starts may hold together while it is waited for; None for no limit. threads: of each of its
-    computations, unless OMP_NUM_THREADS is set already: engines side by side that all use every core wait for each other.
-    silent: is told every minute for how many seconds the engine has not answered, and how long it is waited for.
+    before it counts as hung (for the first, `STARTING` if that is more). python: the interpreter of the engine's environment.
+    What the engine prints goes to `log`. memory: bytes that it and all that it starts may hold together while it is waited for;
+    None for no limit. threads: of each of its computations, unless OMP_NUM_THREADS is set already: engines side by side that
+    all use every core wait for each other. silent: is told every minute for how many seconds the engine has not answered, and
+    how long it is waited for.
     """
 
     def __init__(

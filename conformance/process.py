@@ -22,8 +22,9 @@ from conformance.worker import KEY
 
 LOOK = 0.5
 """Seconds between two looks at an engine that is waited for."""
-STARTING = 60.0
-"""Seconds that any engine's process has to report: a busy machine needs many to import what an adapter needs."""
+STARTING = 300.0
+"""Seconds that any engine's process has to report, and to give its first answer: a busy machine needs many to import what an
+adapter needs, and to load the models."""
 SILENCE = 60.0
 """Seconds without an answer after which its silence is told, and told again."""
 _RUNNING: set[WorkerProcess] = set()
@@ -61,7 +62,8 @@ class WorkerProcess:
         threads: int | None,
         silent: Callable[[float, float], None],
     ) -> None:
-        self._patience, self._memory, self._silent = patience, memory, silent
+        self._patience, self._memory, self._silent = max(patience, STARTING), memory, silent
+        self._patience_once_heard = patience
         self._log: IO[bytes] = open(log, "a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._log_start = os.fstat(self._log.fileno()).st_size  # what another run said there is not this engine's word
         self._pipe: Connection | None = None
@@ -106,6 +108,7 @@ class WorkerProcess:
                 said = receive(self._pipe.recv_bytes)
             finally:
                 watchdog.cancel()
+            self._patience = self._patience_once_heard
         except (EOFError, OSError) as error:
             raise self.failed("crash", self._how_it_ended()) from error
         except (KeyError, TypeError, ValueError) as error:
@@ -152,8 +155,7 @@ class WorkerProcess:
         socket = listener._listener._socket  # type: ignore[attr-defined]  # Listener.accept alone would wait forever
         socket.settimeout(0.2)
         waited = 0.0
-        patience = max(self._patience, STARTING)
-        while waited < patience:
+        while waited < self._patience:
             try:
                 pipe = listener.accept()
             except TimeoutError:
@@ -164,7 +166,7 @@ class WorkerProcess:
             except (EOFError, OSError, AuthenticationError):  # it ended, or was ended, while it was greeted
                 raise self.failed("crash", self._how_it_ended()) from None
             return pipe
-        raise self.failed("hang", f"the engine's process did not report within {patience:g} seconds")
+        raise self.failed("hang", f"the engine's process did not report within {self._patience:g} seconds")
 
     def _how_it_ended(self) -> str:
         try:

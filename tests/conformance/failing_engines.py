@@ -177,6 +177,11 @@ def healthy(models: Models) -> Healthy:
     return Healthy(*instance())
 
 
+def loads_slowly(models: Models) -> Healthy:
+    time.sleep(1.5)
+    return Healthy(*instance())
+
+
 def gives_lists(models: Models) -> GivesLists:
     return GivesLists(*instance())
 

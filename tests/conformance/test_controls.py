@@ -207,7 +207,7 @@ def test_composed_faults_are_fresh_and_killed() -> None:
     first, second = composed(SEED), composed(SEED + 1)
     assert len({one.id for one in first}) == 20
     assert {one.id for one in first} != {one.id for one in second}
-    fault = next(one for one in first if "always" in one.id)
+    fault = next(one for one in first + second if "always" in one.id)  # 20 hold none once in 27,000 times, 40 once in 7e8
     assert as_stated(fault, run(fault, SEED)), (SEED, fault.id)
 
 

@@ -56,6 +56,9 @@ def test_a_bonus_of_another_row_is_right_where_all_rows_are_equal() -> None:
 
 
 V, K = 6, 3
+ROUNDS, MOST = 300, 10_000
+"""Rounds of a lawful rule at least, and at most: in one family of eighty no greedy draft is accepted twice and then rejected
+within 300 of them; in the least favourable of 20,000 families this comes once in 380, so 10,000 miss it once in 1e11."""
 TARGET, DRAFT = (TableModel(V, f"{name} {SEED}", memory=1, exact=False) for name in ("target", "draft"))
 
 
@@ -79,7 +82,9 @@ LAWFUL: dict[str, tuple[Rule, str, Callable[[], Drafter]]] = {
 def test_no_step_of_a_lawful_round_is_flagged(name: str) -> None:
     rule, declared, drafter = LAWFUL[name]
     p, q, taken, lengths = [], [], [], set()
-    for seed in range(300):
+    for seed in range(MOST):
+        if seed >= ROUNDS and lengths >= {0, 1, 2}:
+            break
         chance, context = SampledChance(SEED + seed), (seed % V,)
         chance.begin_round(0)
         draft = drafter().draft(context, K, chance)
@@ -94,7 +99,7 @@ def test_no_step_of_a_lawful_round_is_flagged(name: str) -> None:
             taken.append((len(p), x, kept, x if kept else verified.next_token))
             p.append(laws[i])
             q.append(claimed[i])
-    assert lengths >= {0, 1, 2}
+    assert lengths >= {0, 1, 2}, SEED
     if declared != "block":
         rows, drafts, accepted, emitted = (np.array(column) for column in zip(*taken))
         found = support_violations(Steps(rows, drafts, accepted, emitted), p, q, declared)
@@ -107,7 +112,7 @@ def test_the_ratio_rule_would_flag_them(name: str) -> None:
     """So that passing is due to the declared rule, and not to rules that flag nothing."""
     rule, _, drafter = LAWFUL[name]
     flagged = 0
-    for seed in range(300):
+    for seed in range(ROUNDS):
         chance, context = SampledChance(SEED + seed), (seed % V,)
         chance.begin_round(0)
         draft = drafter().draft(context, 1, chance)

@@ -116,11 +116,11 @@ def test_a_server_that_stalls_is_given_up_too() -> None:
     stalled = threading.Event()
 
     def stalling(number: int, body: dict[str, Any]) -> tuple[int, Any]:
-        stalled.wait(5)
+        stalled.wait(600)  # longer than any pause of a busy machine; the test ends it
         return echo(number, body)
 
     with serving(stalling) as (address, _):
-        server = engine(address, tries=2, timeout=0.2)
+        server = ServerEngine(Client(address, KEY, tries=2, timeout=0.2), None, "tiny")  # asks for no model in so short a time
         with pytest.raises(ServerFailed, match="Timeout"):
             list(server.generate(server.modes(1)[0], requests(1)))
         stalled.set()

@@ -76,9 +76,14 @@ def chunks(folder: Path) -> list[Path]:
     return sorted(folder.glob("samples/*/[!.]*.gz"))
 
 
-def slowly(folder: Path) -> None:
-    """An audit for another process, slow enough to be killed in the middle."""
-    kept(folder, Slow(*instance()))
+def up_to(folder: Path, wanted: int) -> None:
+    """An audit for another process, which goes no further than `wanted` chunks until it is killed."""
+
+    class Waits(Small):
+        def before(self, mode: Mode) -> None:
+            time.sleep(600.0 if len(chunks(folder)) >= wanted else 0.02)
+
+    kept(folder, Waits(*instance()))
 
 
 def slow(models: Models) -> Slow:

@@ -20,7 +20,7 @@ from conformance.findings import EngineReport, Verdict
 from conformance.harness import InProcess
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode
-from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, left_alone, slowly, subject
+from tests.conformance.evidence.audits import SETTINGS, Small, chunks, comparable, kept, left_alone, subject, up_to
 
 
 class Killed(BaseException):
@@ -86,9 +86,9 @@ def test_real_sigkills_lose_nothing(tmp_path: Path, undisturbed: EngineReport) -
     for _ in range(3):
         before = len(chunks(tmp_path))
         wanted = before + random.SystemRandom().randrange(1, 3)
-        victim = processes.Process(target=slowly, args=(tmp_path,))
+        victim = processes.Process(target=up_to, args=(tmp_path, wanted))  # of 8: it has not ended, however late the kill comes
         victim.start()
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while len(chunks(tmp_path)) < wanted and victim.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         stored = {path: path.read_bytes() for path in chunks(tmp_path)}
