@@ -17,6 +17,9 @@ from typing import Any
 from conformance.protocols import Unsupported
 from conformance.worker import describe
 
+ENDING = 10.0
+"""Seconds that a process may take to end by itself: one that has imported torch needs three on a crowded machine."""
+
 
 class Forked:
     """The object that `make` gives, in another process. After a crash the next question starts a new one.
@@ -51,12 +54,12 @@ class Forked:
         return value
 
     def close(self) -> None:
-        """End the process: by asking it to, and by force after ten seconds."""
+        """End the process: by asking it to, and by force after `ENDING`."""
         if self._process is not None:
             with suppress(OSError):  # it has ended
                 self._pipe.send(None)
             self._pipe.close()
-            self._process.join(10)
+            self._process.join(ENDING)
             if self._process.exitcode is None:
                 self._process.kill()
                 self._process.join()

@@ -13,6 +13,8 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import SystemRandom
 from typing import Any
 
 from conformance.engines.http_client import Client, ServerFailed
@@ -22,6 +24,8 @@ from conformance.protocols import Mode, Models, Output, Request, Unsupported
 
 PATIENCE = 280.0
 """Seconds that a server may take to start."""
+PORTS = range(20_000, 32_768)
+"""Below those that a system gives to whoever asks for any, above Ray's: nobody is given it before the server takes it."""
 
 
 class StartedServer(OneMode):
@@ -77,9 +81,7 @@ class StartedServer(OneMode):
             raise
 
     def _start(self, mode: Mode) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
+        port = free_port()
         command = self.command(mode, port)
         self._address = f"http://127.0.0.1:{port}"
         self._process = subprocess.Popen(command, env={**os.environ, **self.environment})
@@ -112,6 +114,19 @@ class StartedServer(OneMode):
         if self._client is not None:
             self._client.close()
         self._mode = self._process = self._client = None
+
+
+def free_port() -> int:
+    """One of `PORTS` that nobody listens on. Raises RuntimeError if there is none.
+
+    >>> free_port() in PORTS
+    True
+    """
+    for port in SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"every port from {PORTS[0]} to {PORTS[-1]} is taken; end a server")
 
 
 def words_of(named: Mapping[str, Any]) -> list[str]:

@@ -67,9 +67,10 @@ def test_tree_kernels_conform(compiler: None, rule: str) -> None:
 
 
 FAULTS = {
-    "drawn from p, not from the residual": ("LAW-4", KernelChain("ratio")),
-    "siblings tested against the same p": ("LAW-3", KernelTree("without_replacement")),
+    "drawn from p, not from the residual": ("LAW-4", KernelChain("ratio"), 4 * ROWS),  # 400 steps that the rule forbids
+    "siblings tested against the same p": ("LAW-3", KernelTree("without_replacement"), 16 * ROWS),  # log10 evidence of 40 to 65
 }
+"""The requirement that fails, the kernel, and rows by which it surely does."""
 
 
 CHAIN_FAULT, TREE_FAULT = FAULTS
@@ -77,10 +78,10 @@ CHAIN_FAULT, TREE_FAULT = FAULTS
 
 @pytest.mark.parametrize("name", [CHAIN_FAULT, pytest.param(TREE_FAULT, marks=pytest.mark.long)])
 def test_a_fault_in_a_kernels_source_is_found(compiler: None, name: str, tmp_path: Path) -> None:
-    requirement, verifier = FAULTS[name]
+    requirement, verifier, rows = FAULTS[name]
     (variant,) = [one for one in planted_faults() if one.name == name]
     with emulated(sources=variant.write(tmp_path), flags=("-O1",)):
-        found = {one.requirement: one.verdict for one in audit(verifier, 4 * ROWS)}
+        found = {one.requirement: one.verdict for one in audit(verifier, rows)}
     assert found[requirement] is Verdict.VIOLATES, (SEED, found)
 
 

@@ -233,12 +233,14 @@ def test_what_another_process_does_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("afresh", [False, True])
-def test_a_process_that_is_closed_ends_by_itself(afresh: bool) -> None:
+def test_a_process_that_is_closed_ends_by_itself(monkeypatch: pytest.MonkeyPatch, afresh: bool) -> None:
+    """However long that takes on a crowded machine; one that waits for an end of its pipe would never end."""
+    monkeypatch.setattr("conformance.engines.forked.ENDING", 300.0)
     forked = Forked(Moody, afresh=afresh)
     assert (forked.ask("count"), forked.ask("count")) == (1, 2)
     process = forked._process
     forked.close()
-    assert process.exitcode == 0, "and not by force, for which it was waited ten seconds"
+    assert process.exitcode == 0, "and not by force"
 
 
 class Counting(OneMode):

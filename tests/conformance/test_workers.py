@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,11 +98,16 @@ def test_an_engine_alone_is_asked_for_nothing_before_it_is_wanted() -> None:
         answers.close()
 
 
-def test_where_little_is_left_nobody_is_started() -> None:
+@pytest.mark.parametrize(("seconds", "engines"), [(0.01, 1), (10.0, 2)])
+def test_another_engine_is_started_only_where_much_is_left(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, engines: int
+) -> None:
+    """By a clock of our own, on which each chunk takes so many seconds: a machine may stand still in the middle of one."""
+    monkeypatch.setattr(crew, "time", SimpleNamespace(monotonic=count(step=seconds).__next__))
     lanes, runners = made(2)
     with lanes.runner() as first:
         assert len(list(Crew(first, lanes).answers(MODE, chunks(10), 10))) == 10
-    assert len(runners) == 1
+    assert len(runners) == engines
 
 
 @pytest.mark.usefixtures("eager")
