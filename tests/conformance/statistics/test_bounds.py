@@ -58,11 +58,14 @@ def test_the_leak_bound_alone_is_not_wasteful_and_not_wrong():
 
 
 def test_published_sizes_are_reached():
-    """V = 256, n = 1e4 and 1e6: within 1.6 times of the published bounds (the leak's was a normal approximation at 99%)."""
+    """V = 256, n = 1e4 and 1e6: within 1.6 times of the published bounds (the leak's was a normal approximation at 99%).
+
+    A fifth of the runs bound the leak less tightly: the median of 15 did once in a hundred times, that of 201 once in 1e16.
+    """
     rng = np.random.default_rng()
     given = instance(256)
     for n, (full, top, sets, leak) in {10**4: (0.113, 0.075, 0.023, 0.027), 10**6: (0.013, 0.0073, 0.0023, 0.0024)}.items():
-        runs = [simultaneous_bounds(rng.multinomial(n, given.p), given.p, given.q) for _ in range(15)]
+        runs = [simultaneous_bounds(rng.multinomial(n, given.p), given.p, given.q) for _ in range(201)]
         assert np.median([run.total_variation for run in runs]) <= 1.2 * top
         assert np.median([run.ratio_sets for run in runs]) <= 1.3 * sets
         assert np.median([run.leak for run in runs]) <= 2 * leak
@@ -94,8 +97,8 @@ def test_an_engine_that_leans_away_from_the_draft_has_no_leak():
 def test_samples_needed_for_a_leak_bound_reach_it():
     given = instance(64)
     n = int(samples_needed_for_leak_bound(0.02, given.p, given.q, 0.01))
-    found = [leak_upper_bound(x, given.p, given.q, 0.01) for x in np.random.default_rng().multinomial(n, given.p, 200)]
-    assert np.median(found) == pytest.approx(0.02, rel=0.15)
+    found = [leak_upper_bound(x, given.p, given.q, 0.01) for x in np.random.default_rng().multinomial(n, given.p, 400)]
+    assert np.median(found) == pytest.approx(0.02, rel=0.15)  # two thirds of the runs are within: missed once in 1e11
 
 
 def test_the_markov_bound_holds_in_simulation():

@@ -99,9 +99,12 @@ def test_the_first_gross_token_of_each_prompt_decides_and_ties_do_not():
 
 
 def test_twice_the_flips_accuse_nobody_however_common_they_are():
-    """Asking whether a prompt holds any gross token would accuse: nearly every prompt does, with speculation on."""
+    """Asking whether a prompt holds any gross token would accuse: nearly every prompt does, with speculation on.
+
+    In 6,000 prompts that leaves evidence of 10^21 with a deviation of 10^2.
+    """
     rng = np.random.default_rng()
-    on, off = (greedy_arm("lognormal scale, s = 1.5", 2000, chances, 0.0, rng) for chances in (2, 1))
+    on, off = (greedy_arm("lognormal scale, s = 1.5", 6000, chances, 0.0, rng) for chances in (2, 1))
     assert_greedy_paired(on, off, 1e-6)
     naive = paired_greedy()
     naive.add(np.isfinite(on), np.isfinite(off))
