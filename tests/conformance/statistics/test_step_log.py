@@ -342,8 +342,8 @@ def test_cells_of_a_fault_are_exact_and_its_sample_size_is_kept():
     n = int(samples_needed_by_cells(GIVEN.q, cut, 1e-6, 1e-2, np.random.default_rng(seed)))
     assert smallest_detectable_by_cells(n, GIVEN.q, cut, 1e-6, 1e-2, np.random.default_rng(seed), runs=2000) < 1.001
     missed = 0
-    for _ in range(200):
+    for _ in range(400):
         account = PitCells(GIVEN.q[None], rng)
         account.add(np.zeros(n, np.int64), picked(cut, rng.random(n)))
         missed += account.log_e < np.log(1e6)
-    assert missed <= 10
+    assert missed <= 20  # 1.1% are missed, as near as 2,000 simulated runs find n: more once in 1e8
