@@ -23,9 +23,10 @@ class LeavesAChild(Healthy):
 class Grows(Healthy):
     def fail(self) -> None:
         held = []
-        while True:
+        for _ in range(64):  # 2 GiB and no more, though a busy judge may look late
             held.append(np.ones(1 << 22))  # 32 MiB, written to, so that it is resident
             time.sleep(0.05)
+        time.sleep(3600)
 
 
 def leaves_a_child(models: Models) -> LeavesAChild:

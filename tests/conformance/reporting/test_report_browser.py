@@ -21,6 +21,8 @@ from conformance.reporting import html
 from conformance.reporting.compare import compare
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
+PATIENCE = 300_000
+"""Milliseconds that a browser on a busy machine may take for anything."""
 SIZES = {"phone": {"width": 360, "height": 740}, "desktop": {"width": 1280, "height": 900}}
 PAGES = {
     "report": lambda: html.page([*run(), all_of_them()]),
@@ -43,7 +45,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("no browser: not run")
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: not run")
     with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        started = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=PATIENCE)
         yield started
         started.close()
 
@@ -61,6 +63,7 @@ class Visit:
 
     def __init__(self, browser: Any, file: Path, size: str, theme: str) -> None:
         context = browser.new_context(viewport=SIZES[size], color_scheme=theme)
+        context.set_default_timeout(PATIENCE)
         self.page, self.said, self.asked = context.new_page(), [], []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -109,7 +112,7 @@ def test_it_can_be_read_with_the_keyboard_alone(browser: Any, files: dict[str, P
         assert page.evaluate("document.activeElement.textContent") == "Skip to the verdicts"
         assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0, "it shows where it is"
         page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.id") == "main"
+        page.wait_for_function("document.activeElement.id === 'main'")
         reached = set()
         for _ in range(60):
             page.keyboard.press("Tab")
