@@ -230,7 +230,7 @@ SEED = int(np.random.default_rng().integers(10**6))
 
 
 def law(engine_type: type[Engine], speculation: Speculation, requests: int) -> Finding:
-    """A fresh seed for every run. Of 800 requests, faults leave evidence of 10^34 on average, spread 10^5; 10^6 convicts."""
+    """A fresh seed for every run. Of 1200 requests, faults leave evidence of 10^50 on average, spread 10^7; 10^6 convicts."""
     engine = engine_type(CachedTableModel(TABLE), speculation=speculation, pages=200, batch=8, seed=SEED)
     numbers = [engine.submit(PROMPT, SamplingSettings(max_tokens=LENGTH, eos=(END,)), grammar=WORDS) for _ in range(requests)]
     engine.run()
@@ -240,7 +240,7 @@ def law(engine_type: type[Engine], speculation: Speculation, requests: int) -> F
 
 @pytest.mark.parametrize("name", LAW_FAULTS)
 def test_a_fault_of_the_law_is_killed(name: str) -> None:
-    finding = law(*LAW_FAULTS[name], requests=800)
+    finding = law(*LAW_FAULTS[name], requests=1200)
     assert finding.verdict is Verdict.VIOLATES, finding.summary
 
 
