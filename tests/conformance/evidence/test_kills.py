@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -38,8 +39,9 @@ def killed(folder: Path, what: str, rng: random.Random) -> bool:
     running = driver.poll() is None
     if what == "engine":
         for pid in engines_of(driver.pid)[:1]:
-            os.kill(pid, signal.SIGKILL)
-        driver.wait(timeout=240)  # it reports an error, and ends by itself
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(pid, signal.SIGKILL)
+        driver.wait(timeout=900)  # it reports an error, and ends by itself
     elif what == "judge":
         driver.kill()
     elif running:
