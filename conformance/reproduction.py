@@ -1,27 +1,27 @@
-"""How to see a violation again: a script that counts one token of the smallest case, else the command that was given."""
+"""How to see a violation again: a script that shows the smallest case, else the command that was given."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from conformance.diagnosis import cause_of, first_of_each_cause, new_laws
+from conformance.diagnosis import cause_of, first_of_each_cause, new_greedy, new_laws
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import Runner
 from conformance.levels import AuditSettings, level_named
-from conformance.probes import COMPANY
 from conformance.problems import EngineFailed
-from conformance.reporting.text import plural, token
-from conformance.reporting.violation import SCRIPT, script_name
+from conformance.reporting.text import plural
+from conformance.reporting.violation import script_name
 from conformance.samples.judging import Judging
 from conformance.samples.modes import Defaults
 from conformance.sampling import NonsenseOutput
+from conformance.scripts import script, sentence
 from conformance.smallest import SECONDS, OutOfTime, Smallest, smallest
+from conformance.smallest_greedy import SmallestGreedy, smallest_greedy
 from conformance.statistics.evidence import WrongUse
 from conformance.subject import Subject
 from conformance.systems import REPORTS
@@ -111,6 +111,11 @@ TOO_LATE = 20_000
 """A fault that took more tokens to show is not looked for: a small case would have to be sampled for as long."""
 NOT_ALONE = ("state", "seed")
 """Causes that requests of a fresh process, each looked at alone, do not show."""
+NONE_SHOWS = (
+    "those that were tried need more tokens than probes sample",
+    "each request alone in a fresh process is answered right",
+)
+"""Why no small case was found of a law, and of a greedy output."""
 
 
 def with_smallest(
@@ -122,7 +127,7 @@ def with_smallest(
     watcher: Watcher,
     own_models: bool,
 ) -> EngineReport:
-    """The report with a script for each cause of a wrong law that is not known yet.
+    """The report with a script for each cause of a wrong law that is not known yet, and for a wrong greedy output.
 
     start: gives a fresh process of the engine. factory: what the script calls for it. own_models: whether the audit was given
     models, which the script then asks for too.
@@ -135,10 +140,10 @@ def with_smallest(
     watcher.plan(work, lambda: f"the verdicts stand; a small case of {causes} is looked for, {SECONDS:.0f} s each at most")
     watcher.begin(work, len(first))
     for finding in first:
-        found, why = None, "those that were tried need more tokens than probes sample"
+        found, why = None, NONE_SHOWS[finding.requirement == "GREEDY-1"]
         with closing(start()) as runner:
             try:
-                found = smallest(runner, finding.mode, subject, settings, finding.n)
+                found = _searched(finding, runner, subject, settings)
             except OutOfTime:
                 why = f"none was found in {SECONDS:.0f} s"
             except (EngineFailed, NonsenseOutput, WrongUse, BadModel) as problem:
@@ -146,73 +151,31 @@ def with_smallest(
         if found is None:  # the verdict stands, and the command that was given shows it
             shown = replace(finding, violations=(f"no small case shows it: {why}", *finding.violations))
         else:
-            text, file = subject.texts[found.token], script_name(report.engine, finding.mode)
-            said = (f"the smallest case that was found: {sentence(found, text)}", *finding.violations)
-            shown = replace(finding, violations=said, reproduction=script(factory, found, text, own_models, file))
+            said = sentence(found, subject.texts)
+            text = script(factory, found, said, own_models, script_name(report.engine, finding))
+            violations = (f"the smallest case that was found: {said}", *finding.violations)
+            shown = replace(finding, violations=violations, reproduction=text)
         told[told.index(finding)] = shown
         watcher.advance(work, 1, finding.mode)
     watcher.end(work)
     return replace(report, findings=tuple(told))
 
 
+def _searched(finding: Finding, runner: Runner, subject: Subject, settings: AuditSettings) -> Smallest | SmallestGreedy | None:
+    if finding.requirement == "GREEDY-1":
+        return smallest_greedy(runner, finding.mode, subject, settings)
+    return smallest(runner, finding.mode, subject, settings, finding.n)
+
+
 def worth_a_search(report: EngineReport) -> list[Finding]:
-    """The wrong laws, one of each cause, of which a small case is looked for."""
-    return first_of_each_cause(filter(_may_be_small, new_laws(report)))
+    """The wrong laws, one of each cause, and the first wrong greedy output, of which a small case is looked for."""
+    greedy = [one for one in new_greedy(report) if not one.reproduction]
+    return [*first_of_each_cause(filter(_may_be_small, new_laws(report))), *greedy[:1]]
 
 
 def _may_be_small(finding: Finding) -> bool:
     """Whether requests of a fresh process may show it in a small case."""
     return not finding.reproduction and finding.n <= TOO_LATE and cause_of(finding)[0] not in NOT_ALONE
-
-
-def sentence(one: Smallest, text: str) -> str:
-    """What the smallest case shows, in words. text: what the token looks like."""
-    said = (
-        f"with a prompt of {plural(len(one.prompt), 'token')}, k = {one.k} and {one.settings.max_tokens} new tokens, position "
-        f"{one.place} (counted from 0) is token {one.token} (“{token(text, 24)}”) in {one.seen} of {one.requests} requests, "
-        f"where {one.expected:.1f} are expected by the target's law ({one.deviations:+.1f} standard deviations)"
-    )
-    return said + (f", and {one.control[1]} came without speculation" if one.control else "")
-
-
-def script(factory: str, one: Smallest, text: str, own_models: bool, file: str) -> str:
-    """Counts that token with the engine alone, with speculation and without; under 40 lines. factory: module:callable.
-    own_models: whether the audit was given models, which the script then asks for too. file: what it will be called."""
-    module, _, make = factory.partition(":")
-    server = module == "conformance.engines.http_server"
-    run = f"python {file}" + (" TARGET DRAFT  (the models' folders)" if own_models else "")
-    run = f"SPECREF_SERVER=ADDRESS {run}" if server else run
-    models = (
-        "Models(*map(Path, sys.argv[1:3]))" if own_models else 'Models(pretrained.path("target"), pretrained.path("draft"))'
-    )
-    heat = f", temperature={one.settings.temperature:g}" if one.settings.temperature != 1 else ""
-    names = [*([one.control[0]] if one.control else []), one.mode]
-    lines = [
-        *(f"# {line}" for line in textwrap.wrap(f"{SCRIPT} of mode {one.mode!r}: {sentence(one, text)}.", 120)),
-        "#",
-        f"# Run: {run}",
-        "",
-        "import sys",
-        *(["from pathlib import Path"] if own_models else []),
-        "",
-        "from conformance.protocols import Models, Request",
-        *([] if own_models else ["from specref import pretrained"]),
-        "from specref.processors import SamplingSettings",
-        "",
-        'sys.path.insert(0, "")  # modules of the current folder',
-        f"from {module} import {make}",
-        "",
-        f"engine = {make}({models})",
-        f"modes = {{mode.name: mode for mode in engine.modes({one.k})}}",
-        f"settings = SamplingSettings(max_tokens={one.settings.max_tokens}{heat})",
-        f"requests = [Request({one.prompt!r}, settings, seed) for seed in range({one.requests})]",
-        f"for name in {names!r}:",
-        f"    batches = [requests[start : start + {COMPANY}] for start in range(0, len(requests), {COMPANY})]",
-        "    outputs = [output.tokens for batch in batches for output in engine.generate(modes[name], batch)]",
-        f"    count = sum(tokens[{one.place} : {one.place + 1}] == ({one.token},) for tokens in outputs)",
-        f'    print(f"{{name}}: token {one.token} at position {one.place} of {{count}} of {{len(outputs)}} outputs")',
-    ]
-    return "\n".join(lines)
 
 
 def _alarm(growth: Sequence[tuple[int, float]], alarm: float) -> int | None:

@@ -7,7 +7,7 @@ import re
 
 from conformance.diagnosis import FOLLOWS, OF_A_ROUND, cause_of, first_of_each_cause, new_greedy, new_laws
 from conformance.findings import EngineReport, Finding, Statistic, Verdict
-from conformance.reporting.suspects import suspect
+from conformance.reporting.suspects import Suspect, suspect
 from conformance.reporting.text import count, evidence, one_line, token
 from conformance.requirements import BY_ID
 
@@ -84,11 +84,18 @@ NOT_A_RULE = ("context", "rows", "state", "models", "numerics")
 """Causes that no bet of the bank stands for: the one that fits best would name another."""
 
 
+def suspected(finding: Finding) -> Suspect | None:
+    """The fault known by name that the bet with most of the evidence stands for; None where something else explains it."""
+    best = strongest(finding)
+    if best is None or cause_of(finding)[0] in NOT_A_RULE or FOLLOWS in finding.summary:
+        return None
+    return suspect(best.holder)
+
+
 def accused(finding: Finding) -> str:
     """What the bet that holds most of a violation's evidence stands for; empty where it is no fault known by name."""
-    best = strongest(finding)
-    found = suspect(best.holder) if best else None
-    if best is None or found is None or cause_of(finding)[0] in NOT_A_RULE or FOLLOWS in finding.summary:
+    best, found = strongest(finding), suspected(finding)
+    if best is None or found is None:
         return ""
     where = f"In {OF_A_ROUND[best.name]} the" if best.name in OF_A_ROUND else "The"
     said = f"{where} engine behaves as if {found.words}. Of the known faults this fits best"
@@ -100,8 +107,7 @@ def accused(finding: Finding) -> str:
 
 def kinds(finding: Finding) -> str:
     """Public reports of the fault that the evidence names, then faults that break the same requirement and reports of those."""
-    best = strongest(finding)
-    found = suspect(best.holder) if best else None
+    found = suspected(finding)
     said = [f"Public reports of what the evidence names: {', '.join(found.reports)}."] if found and found.reports else []
     if finding.requirement in BY_ID:
         entry = BY_ID[finding.requirement]
@@ -114,13 +120,16 @@ SCRIPT = "The smallest case"
 """How a script begins, in a comment: what an engine is called must not end up in what is run."""
 
 
-def script_name(engine: str, mode: str) -> str:
-    """The file, beside the report, of the script that shows a mode's violation.
+def script_name(engine: str, finding: Finding) -> str:
+    """The file, beside the report, of the script that shows a violation.
 
-    >>> script_name("my engine", "draft model, k=4")
+    >>> script_name("my engine", Finding("LAW-1", "draft model, k=4", Verdict.VIOLATES, "wrong"))
     'smallest-my-engine-draft-model-k-4.py'
+    >>> script_name("my engine", Finding("GREEDY-1", "fast", Verdict.VIOLATES, "wrong"))
+    'smallest-greedy-my-engine-fast.py'
     """
-    return f"smallest-{_slug(engine, mode)}.py"
+    greedy = "greedy-" if finding.requirement == "GREEDY-1" else ""
+    return f"smallest-{greedy}{_slug(engine, finding.mode)}.py"
 
 
 def upstream_name(engine: str, mode: str) -> str:
@@ -154,7 +163,7 @@ def reproduction(engine: str, finding: Finding) -> str:
     """A violation's reproduction in one line."""
     if not has_script(finding):
         return one_line(finding.reproduction, 600)
-    return f"python {script_name(engine, finding.mode)}, which lies beside the report"
+    return f"python {script_name(engine, finding)}, which lies beside the report"
 
 
 def places(finding: Finding) -> str:

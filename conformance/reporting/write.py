@@ -47,7 +47,7 @@ def write(reports: Sequence[EngineReport], folder: Path) -> ReportFiles:
     write_text(files.html, html.page(reports))
     for report in reports:
         for finding in filter(has_script, report.findings):
-            write_text(folder / script_name(report.engine, finding.mode), f"{finding.reproduction}\n")
+            write_text(folder / script_name(report.engine, finding), f"{finding.reproduction}\n")
         for finding in to_send(report):
             write_text(folder / upstream_name(report.engine, finding.mode), issue_text(report, finding))
     return files

@@ -18,7 +18,8 @@ from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import InProcess
 from conformance.levels import Level
 from conformance.reporting import write
-from conformance.reproduction import script, sentence, with_command, with_smallest
+from conformance.reproduction import with_command, with_smallest
+from conformance.scripts import script, sentence
 from conformance.smallest import Smallest, smallest
 from conformance.watcher import Silent
 from tests.conformance.promising_engine import TwoModes, settings, subject
@@ -59,7 +60,8 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     one = found(FromTheTarget, 1)
     assert one is not None
     assert one.control is not None
-    text = script(FACTORY, one, "x", own_models=False, file="smallest.py")
+    said = sentence(one, subject().texts)
+    text = script(FACTORY, one, said, own_models=False, file="smallest.py")
     assert len(text.splitlines()) < 40
     (tmp_path / "faulty_adapter.py").write_text(ADAPTER)
     (tmp_path / "smallest.py").write_text(text)
@@ -69,14 +71,14 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     off, on = ran.stdout.splitlines()
     assert off.endswith(f"at position {one.place} of {one.control[1]} of {one.requests} outputs")
     assert on.endswith(f"at position {one.place} of {one.seen} of {one.requests} outputs")
-    assert f"in {one.seen} of {one.requests} requests" in sentence(one, "x")
+    assert f"in {one.seen} of {one.requests} requests" in said
 
 
 def test_what_an_engine_says_cannot_get_into_the_script() -> None:
     one = found(FromTheTarget, 1)
     assert one is not None
     hostile = replace(one, mode='""" + print(1)\nprint(2)\r#\u2028print(3)')
-    text = script(FACTORY, hostile, '"""\nprint(4)', own_models=True, file="smallest.py")
+    text = script(FACTORY, hostile, sentence(hostile, ['"""\nprint(4)'] * 99), own_models=True, file="smallest.py")
     calls = [
         node.func.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
