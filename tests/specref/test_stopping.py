@@ -97,14 +97,17 @@ def test_fault_a_sequence_is_looked_for_within_one_round_only():
 
 
 def test_generation_ends_where_plain_sampling_ends_and_every_slot_is_met():
-    """Token matching draws plain sampling's own tokens, so the outputs are equal, wherever in a round the end falls."""
+    """Token matching draws plain sampling's own tokens, so the outputs are equal, wherever in a round the end falls.
+
+    The rarest ends, on the bonus, are 4 in 100 each: 700 outputs have none once in 1e11 runs.
+    """
     dice = random.Random()
     ended_on = Counter()
-    for _ in range(300):
+    for _ in range(700):
         seed = dice.getrandbits(40)
-        eos = dice.sample(range(5), dice.randint(0, 2))
-        sequences = [tuple(dice.choices(range(5), k=dice.randint(1, 3))) for _ in range(dice.randint(0, 2))]
-        longest = dice.randint(1, 10)
+        eos = dice.sample(range(5), dice.randint(0, 1))
+        sequences = [tuple(dice.choices(range(5), k=dice.randint(1, 3))) for _ in range(dice.randint(0, 4))]
+        longest = dice.randint(1, 12)
         stops = Stops(longest, eos=eos, sequences=sequences, min_tokens=dice.randint(0, min(3, longest)))
         target = TableModel(5, seed)
         small = TableModel(5, seed, "near", target=target)

@@ -30,7 +30,7 @@ def in_float64(module):
     """The module all in float64: transformers' own norm computes in float32 whatever its weights are."""
     for parent in list(module.modules()):
         for name, child in parent.named_children():
-            if type(child).__name__ == "LlamaRMSNorm":
+            if type(child).__name__ in ("LlamaRMSNorm", "Qwen2RMSNorm"):
                 setattr(parent, name, nn.RMSNorm(child.weight.shape[0], eps=child.variance_epsilon))
     return module.double().eval()
 

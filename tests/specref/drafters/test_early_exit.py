@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from drafting import in_float64
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from specref.chance import SampledChance, exact_law_of_rounds
@@ -17,7 +18,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "
 
 
 def tiny(vocabulary=20, layers=3, config=LlamaConfig, model=LlamaForCausalLM):
-    return model(config(vocab_size=vocabulary, num_hidden_layers=layers, initializer_range=0.5, **SIZES)).double().eval()
+    return in_float64(model(config(vocab_size=vocabulary, num_hidden_layers=layers, initializer_range=0.5, **SIZES)))
 
 
 @pytest.mark.parametrize(("config", "model"), [(LlamaConfig, LlamaForCausalLM), (Qwen2Config, Qwen2ForCausalLM)])
@@ -57,7 +58,7 @@ def test_its_law_is_its_own_and_the_ratio_rule_lossless():
 
     law = exact_law_of_rounds(step, (), stops.finished)
     assert total_variation(law, sequence_law(target, prompt, 3)) < 1e-9
-    assert total_variation(drafter.model.next_law(prompt), target.next_law(prompt)) > 1e-3
+    assert total_variation(drafter.model.next_law(prompt), target.next_law(prompt)) > 1e-9  # 3 in 1000 are below 1e-3
 
 
 def test_greedy_output_is_the_targets():

@@ -136,7 +136,8 @@ def check_the_family(documents, length):
 
 
 def test_equals_plain_greedy_on_the_family():
-    check_the_family(random.sample(pretrained.held_out(), 4), length=16)
+    first, *others = pretrained.held_out()
+    check_the_family([first, *random.sample(others, 3)], length=16)  # the first saves 14 passes; one in five saves none
 
 
 @pytest.mark.long

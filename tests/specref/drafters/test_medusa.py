@@ -15,7 +15,7 @@ from specref.chance import SampledChance
 from specref.draft import Draft
 from specref.drafters.medusa import MedusaDrafter, MedusaHeads, MedusaTreeDrafter, best_choices, candidates
 from specref.generate import generate
-from specref.models import TransformersModel
+from specref.models import TransformersModel, sequence_law
 from specref.rules import chain
 from specref.rules.tree import greedy, sequential_one_hot, target_only
 from specref.rules.typical import typical, typical_threshold
@@ -112,11 +112,20 @@ def test_chains_are_lossless(rule):
     assert exact_distance(model, target, MedusaDrafter(random_heads(model), target), rule, trees=False, length=4) < 1e-9
 
 
+def undecided():
+    """A model that leaves each text of four tokens after (0, 1) some doubt: one in 30 is all but certain of one text."""
+    while True:
+        model = tiny(vocabulary=3)
+        if max(sequence_law(TransformersModel(model), (0, 1), 4).values()) < 0.9:
+            return model
+
+
 def test_typical_acceptance_is_lossy_and_keeps_what_is_likely_enough():
-    model = tiny(vocabulary=3)
+    """It writes one text, always, so its law is off by what the target leaves to the others."""
+    model = undecided()
     target = TreeTarget(model)
     drafter = MedusaTreeDrafter(random_heads(model), target, CHOICES)
-    assert exact_distance(model, target, drafter, typical, trees=True, length=4) > 0.05
+    assert exact_distance(model, target, drafter, typical, trees=True, length=4) > 0.1 - 1e-9
     context = (0, 1)
     draft = drafter.draft(context, 2, SampledChance(0))
     laws = laws_at_nodes(target, context, draft.tree)

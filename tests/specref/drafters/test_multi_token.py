@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from drafting import in_float64
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specref.chance import SampledChance, exact_law_of_rounds
@@ -19,7 +20,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "
 
 
 def tiny(vocabulary=12):
-    return LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, initializer_range=0.5, **SIZES)).double().eval()
+    return in_float64(LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, initializer_range=0.5, **SIZES)))
 
 
 def test_training_and_drafting_use_one_law():
