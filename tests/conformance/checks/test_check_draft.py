@@ -98,7 +98,9 @@ def audit(drafter: Drafter, contexts: int = CONTEXTS, seed: int = 5) -> Finding:
 def test_a_drafter_that_tells_the_truth_conforms(drafter: Drafter) -> None:
     found = audit(drafter, seed=int(np.random.default_rng().integers(10**6)))
     assert found.verdict is Verdict.CONFORMS, found.summary
-    assert "argmax of q in a share of 0.0" in found.detects
+    kind, _, share = found.detects.rpartition(" ")
+    assert kind == "drafts that are the argmax of q in a share of"
+    assert float(share) < 0.15  # of a run's contexts: .093, with a deviation of .003
 
 
 LAW_FAULTS: dict[str, type[Drafter]] = {
