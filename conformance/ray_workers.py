@@ -176,8 +176,12 @@ class RayWorkers:
             }
         try:
             ray.init(address, **settings)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            raise UsageProblem(f"no Ray cluster answers at {address!r} ({error}); start one, or give --ray local") from error
+        except Exception as error:  # Ray raises a plain one where parts of a local cluster take longer than its 15 to 30 s
+            self.close()
+            remedy = "try it when the machine is less busy, or give --workers without --ray"
+            if address != "local":
+                remedy = "start one, or give --ray local"
+            raise UsageProblem(f"no Ray cluster answers at {address!r} ({error}); {remedy}") from error
         room = ray.cluster_resources()  # type: ignore[no-untyped-call]
         if room.get("CPU", 0) < number + 1 or room.get("GPU", 0) < gpus * (number + 1):
             self.close()

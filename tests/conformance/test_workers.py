@@ -24,6 +24,7 @@ from conformance.harness import EngineProcess, InProcess, Runner
 from conformance.lanes import Lanes
 from conformance.problems import EngineFailed, UsageProblem
 from conformance.protocols import Mode, Models, Output, Request
+from conformance.ray_workers import RayRunner, RayWorkers
 from conformance.workers import Workers
 from specref.processors import SamplingSettings
 from tests.conformance.evidence.audits import SETTINGS, Small, comparable, left_alone, subject
@@ -157,15 +158,38 @@ def start_of(name: str) -> Callable[[], EngineProcess]:
     return partial(EngineProcess, f"tests.conformance.evidence.audits:{name}", Models(Path(), Path()), patience=120.0)
 
 
+def started(number: int) -> RayWorkers:
+    """A local cluster. Ray gives its own parts 15 seconds to start, and no option to change that: where a busy machine takes
+    longer, there is no cluster to test with."""
+    try:
+        return RayWorkers("local", number)
+    except UsageProblem as problem:
+        if "timed out during startup" not in str(problem):
+            raise
+        pytest.skip(f"not run: {problem}")
+
+
+def test_a_cluster_that_does_not_start_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed: not run")
+
+    def late(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for address, remedy in (("local", "give --workers without --ray"), ("auto", "give --ray local")):
+        with pytest.raises(UsageProblem, match=rf"answers at '{address}' \(.* timed out during startup.\); .*{remedy}"):
+            RayWorkers(address, 1)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: not run")
 @pytest.mark.usefixtures("eager")
 def test_ray_workers_judge_what_one_process_judges_though_a_worker_is_lost() -> None:
     import ray
 
-    from conformance.ray_workers import RayRunner, RayWorkers
-
     runners: list[RayRunner] = []
-    with RayWorkers("local", 3) as cluster:
+    with started(3) as cluster:
 
         def make() -> Runner:
             runners.append(cluster.runner(start_of("small")))
