@@ -73,7 +73,8 @@ def written_by(model, rows=64, length=16):
     return model.generate(begin, attention_mask=torch.ones_like(begin), pad_token_id=0, **how)
 
 
-def test_training_raises_acceptance():
+def gain_by_training():
+    """Of a random model's acceptance, by 60 steps."""
     model = tiny()
     rows = written_by(model)
     heads, target = MultiTokenHeads(model, depth=2), TransformersModel(model)
@@ -93,9 +94,14 @@ def test_training_raises_acceptance():
         heads.loss(rows).backward()
         optimiser.step()
     assert heads.loss(rows).item() < loss
-    assert acceptance() > before + 0.05  # 12 models gained .15 to .29
     assert all(weight.requires_grad for weight in heads.parameters())
     assert not {id(weight) for weight in heads.parameters()} & {id(weight) for weight in model.parameters()}
+    return acceptance() - before
+
+
+def test_training_raises_acceptance():
+    """26 models gained .13 to .45; a mean of four below .05 would be 5 standard deviations off."""
+    assert np.mean([gain_by_training() for _ in range(4)]) > 0.05
 
 
 def test_edges():
