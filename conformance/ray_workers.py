@@ -178,10 +178,11 @@ class RayWorkers:
             ray.init(address, **settings)
         except Exception as error:  # Ray raises a plain one where parts of a local cluster take longer than its 15 to 30 s
             self.close()
-            remedy = "try it when the machine is less busy, or give --workers without --ray"
-            if address != "local":
-                remedy = "start one, or give --ray local"
-            raise UsageProblem(f"no Ray cluster answers at {address!r} ({error}); {remedy}") from error
+            if address == "local":
+                raise UsageProblem(
+                    f"Ray starts no cluster here ({error}); use a machine that is less busy, or leave out --ray"
+                ) from error
+            raise UsageProblem(f"no Ray cluster answers at {address!r} ({error}); start one, or give --ray local") from error
         room = ray.cluster_resources()  # type: ignore[no-untyped-call]
         if room.get("CPU", 0) < number + 1 or room.get("GPU", 0) < gpus * (number + 1):
             self.close()

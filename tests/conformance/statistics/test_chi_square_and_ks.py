@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,7 +24,7 @@ from conformance.statistics.chi_square import (
 from conformance.statistics.ks import ks_of_bins, ks_of_law, ks_p_value, ks_two_sample
 
 
-@settings(deadline=None)  # a loaded machine is no counterexample
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine is no counterexample
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=40))
 def test_pooled_cells_reach_their_quota(expected):
     expected = np.array(expected)
