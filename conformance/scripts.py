@@ -51,7 +51,9 @@ def script(factory: str, one: Smallest | SmallestGreedy, said: str, own_models: 
     models = (
         "Models(*map(Path, sys.argv[1:3]))" if own_models else 'Models(pretrained.path("target"), pretrained.path("draft"))'
     )
-    heat = f", temperature={one.settings.temperature:g}" if one.settings.temperature != 1 else ""
+    asked = one.settings
+    heat = f", temperature={asked.temperature:g}" if asked.temperature != 1 else ""
+    ends = f", eos={asked.eos!r}" if asked.eos else ""
     names = [*([one.control[0]] if one.control else []), one.mode]
     lines = [
         *(f"# {line}" for line in textwrap.wrap(f"{SCRIPT} of mode {one.mode!r}: {said}.", 120)),
@@ -70,7 +72,7 @@ def script(factory: str, one: Smallest | SmallestGreedy, said: str, own_models: 
         "",
         f"engine = {make}({models})",
         f"modes = {{mode.name: mode for mode in engine.modes({one.k})}}",
-        f"settings = SamplingSettings(max_tokens={one.settings.max_tokens}{heat})",
+        f"settings = SamplingSettings(max_tokens={asked.max_tokens}{heat}{ends})",
         *(_looking(one, names) if isinstance(one, SmallestGreedy) else _counting(one, names)),
     ]
     return "\n".join(lines)

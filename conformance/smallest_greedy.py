@@ -61,7 +61,7 @@ def smallest_greedy(runner: Runner, name: str, subject: Subject, settings: Audit
             continue
         asking = Asking(runner, mode, subject, settings)
         sampling = replace(asking.greedy, max_tokens=settings.max_tokens)
-        for prompt in sorted({part for whole in wholes for part in prompts(whole)}, key=len):
+        for prompt in sorted({part for whole in wholes for part in prompts(whole)}, key=lambda part: (len(part), part)):
             if time.monotonic() > until:
                 raise OutOfTime
             found = _wrong(asking, Request(prompt, sampling, 0))

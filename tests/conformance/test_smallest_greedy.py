@@ -97,6 +97,7 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     assert f"the target's best is {one.best} (“" in said
     text = script(FACTORY, one, said, own_models=False, file="smallest.py")
     assert len(text.splitlines()) < 40
+    assert f"SamplingSettings(max_tokens={one.settings.max_tokens}, temperature=0, eos={one.settings.eos!r})" in text
     (tmp_path / "faulty_adapter.py").write_text(ADAPTER)
     (tmp_path / "smallest.py").write_text(text)
     where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
