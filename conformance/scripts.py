@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from conformance.probes import COMPANY
+from conformance.protocols import Tokens
 from conformance.reporting.text import plural, token
 from conformance.reporting.violation import SCRIPT
 from conformance.smallest import Smallest
@@ -25,7 +26,7 @@ def sentence(one: Smallest | SmallestGreedy, texts: Sequence[str]) -> str:
             f"at temperature 0, {asked}, {where} is token {named(one.output[-1])} where the target's best is "
             f"{named(one.best)}, {one.gap:.3g} logits above it"
         )
-        return said + (_without(one, named) if one.control else "")
+        return said if one.control is None else f"{said}; without speculation {_without(one, one.control[1], named)} came"
     said = (
         f"{asked}, {where} is token {named(one.token)} in {one.seen} of {one.requests} requests, "
         f"where {one.expected:.1f} are expected by the target's law ({one.deviations:+.1f} standard deviations)"
@@ -33,12 +34,10 @@ def sentence(one: Smallest | SmallestGreedy, texts: Sequence[str]) -> str:
     return said + (f", and {one.control[1]} came without speculation" if one.control else "")
 
 
-def _without(one: SmallestGreedy, named: Callable[[int], str]) -> str:
-    """What came at the same place without speculation, where the same tokens came before it: near-ties may part outputs."""
-    written = one.control[1] if one.control else ()
-    if written[: one.place] != one.output[:-1] or len(written) <= one.place:
-        return "; without speculation another output came"
-    return f"; without speculation token {named(written[one.place])} came"
+def _without(one: SmallestGreedy, written: Tokens, named: Callable[[int], str]) -> str:
+    """What the control wrote at the same place, where the same tokens came before it: near-ties may part outputs."""
+    same = written[: one.place] == one.output[:-1] and len(written) > one.place
+    return f"token {named(written[one.place])}" if same else "another output"
 
 
 def script(factory: str, one: Smallest | SmallestGreedy, said: str, own_models: bool, file: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,20 +134,26 @@ def smallest(runner: Runner, name: str, subject: Subject, settings: AuditSetting
     Raises EngineFailed and NonsenseOutput, and OutOfTime after `SECONDS`.
     """
     until = time.monotonic() + SECONDS
-    for k in sorted({1, settings.k}):
-        modes = runner.describe(k).modes
-        mode = next((one for one in modes if one.name == name), None)
-        if mode is None:  # named by its number of drafts
-            continue
+    for k, mode, control in fewest_drafts_first(runner, name, settings):
         sampling = SamplingSettings(max_tokens=k + 2, temperature=settings.temperature)
         requests = math.ceil(probe_size(tokens) / sampling.max_tokens)
         for prompt in prompts(subject.prompts.prompt(settings.seed)):
             case = _Case(Asking(runner, mode, subject, settings), prompt, k, sampling, until)
             if case.evidence(range(TRIES, TRIES + requests)) >= ALARM:
-                found = _counted(case, control_of(mode, modes) if mode.speculates else None)
+                found = _counted(case, control)
                 if found is not None:
                     return found
     return None
+
+
+def fewest_drafts_first(runner: Runner, name: str, settings: AuditSettings) -> Iterator[tuple[int, Mode, Mode | None]]:
+    """A mode with one draft a round, then with as many as the audit's, and its control; less those k at which it is not there,
+    because its name tells its number of drafts. Raises EngineFailed."""
+    for k in sorted({1, settings.k}):
+        modes = runner.describe(k).modes
+        for mode in modes:
+            if mode.name == name:
+                yield k, mode, control_of(mode, modes) if mode.speculates else None
 
 
 def prompts(whole: Tokens) -> list[Tokens]:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 from conformance.asking import Asking
 from conformance.checks.greedy import Divergence, divergences
-from conformance.families import control_of
 from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.protocols import Mode, Request, Tokens
 from conformance.sampling import judged_part, request_seed
-from conformance.smallest import SECONDS, OutOfTime, prompts
+from conformance.smallest import SECONDS, OutOfTime, fewest_drafts_first, prompts
 from conformance.subject import Subject
 from specref.processors import SamplingSettings
 
@@ -54,11 +53,7 @@ def smallest_greedy(runner: Runner, name: str, subject: Subject, settings: Audit
     """
     until = time.monotonic() + SECONDS
     wholes = [subject.prompts.prompt(request_seed(settings.seed, "greedy", number)) for number in range(PROMPTS)]
-    for k in sorted({1, settings.k}):
-        modes = runner.describe(k).modes
-        mode = next((one for one in modes if one.name == name), None)
-        if mode is None:  # named by its number of drafts
-            continue
+    for k, mode, control in fewest_drafts_first(runner, name, settings):
         asking = Asking(runner, mode, subject, settings)
         sampling = replace(asking.greedy, max_tokens=settings.max_tokens)
         for prompt in sorted({part for whole in wholes for part in prompts(whole)}, key=lambda part: (len(part), part)):
@@ -66,7 +61,7 @@ def smallest_greedy(runner: Runner, name: str, subject: Subject, settings: Audit
                 raise OutOfTime
             found = _wrong(asking, Request(prompt, sampling, 0))
             if found:
-                return _cut(asking, found, k, control_of(mode, modes) if mode.speculates else None)
+                return _cut(asking, found, k, control)
     return None
 
 

@@ -47,14 +47,17 @@ class Rate:
     @property
     def lower(self) -> float:
         """Clopper-Pearson lower bound at 99.9%."""
-        if self.alarms == 0:
-            return 0.0
-        return float(stats.beta.ppf(1 - CONFIDENCE, self.alarms, self.runs - self.alarms + 1))
+        return self._lower(CONFIDENCE)
 
     @property
     def holds(self) -> bool:
         """False if the rate is above nominal with that confidence."""
-        return bool(stats.binom.sf(self.alarms - 1, self.runs, self.nominal) > 1 - self.confidence)
+        return self._lower(self.confidence) <= self.nominal
+
+    def _lower(self, confidence: float) -> float:
+        if self.alarms == 0:
+            return 0.0
+        return float(stats.beta.ppf(1 - confidence, self.alarms, self.runs - self.alarms + 1))
 
 
 WEIGHTS = {"bank": 0.8, "omnibus": 0.15, "likelihood": 0.02, "chi-square": 0.015, "ks": 0.015}

@@ -29,13 +29,21 @@ ROOT = Path(__file__).parents[2]
 LEVEL = Level("smallest", 4_000, 4, "a test", "plain", 0, 1)
 MODE = "draft model, ratio"
 FACTORY = "faulty_adapter:make"
-ADAPTER = """
-from conformance.controls import instance
-from tests.conformance.test_audit_triage import FromTheTarget
 
-def make(models):
-    return FromTheTarget(*instance())
-"""
+
+def printed_by(text: str, engine: type[TwoModes], folder: Path) -> list[str]:
+    """What a script prints that is run in a folder with an adapter of the engine, `FACTORY`."""
+    lines = (
+        "from conformance.controls import instance",
+        f"from {engine.__module__} import {engine.__name__}",
+        f"make = lambda models: {engine.__name__}(*instance())",
+    )
+    (folder / "faulty_adapter.py").write_text("\n".join(lines))
+    (folder / "smallest.py").write_text(text)
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    ran = subprocess.run([sys.executable, "smallest.py"], cwd=folder, env=where, text=True, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
 
 
 def found(engine: type[TwoModes], seed: int) -> Smallest | None:
@@ -63,12 +71,7 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     said = sentence(one, subject().texts)
     text = script(FACTORY, one, said, own_models=False, file="smallest.py")
     assert len(text.splitlines()) < 40
-    (tmp_path / "faulty_adapter.py").write_text(ADAPTER)
-    (tmp_path / "smallest.py").write_text(text)
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    ran = subprocess.run([sys.executable, "smallest.py"], cwd=tmp_path, env=where, text=True, capture_output=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    off, on = ran.stdout.splitlines()
+    off, on = printed_by(text, FromTheTarget, tmp_path)
     assert off.endswith(f"at position {one.place} of {one.control[1]} of {one.requests} outputs")
     assert on.endswith(f"at position {one.place} of {one.seen} of {one.requests} outputs")
     assert f"in {one.seen} of {one.requests} requests" in said

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,18 +22,9 @@ from conformance.watcher import Silent
 from specref.models import LanguageModel
 from specref.processors import SamplingSettings
 from tests.conformance.promising_engine import TwoModes, settings, subject
+from tests.conformance.test_smallest import FACTORY, MODE, printed_by
 
-ROOT = Path(__file__).parents[2]
 LEVEL = Level("smallest", 400, 24, "a test", "plain", 0, 1)
-MODE = "draft model, ratio"
-FACTORY = "faulty_adapter:make"
-ADAPTER = """
-from conformance.controls import instance
-from tests.conformance.test_smallest_greedy import BelievesTheDraft
-
-def make(models):
-    return BelievesTheDraft(*instance())
-"""
 
 
 class BelievesTheDraft(TwoModes):
@@ -98,12 +86,7 @@ def test_the_script_shows_what_the_sentence_says(tmp_path: Path) -> None:
     text = script(FACTORY, one, said, own_models=False, file="smallest.py")
     assert len(text.splitlines()) < 40
     assert f"SamplingSettings(max_tokens={one.settings.max_tokens}, temperature=0, eos={one.settings.eos!r})" in text
-    (tmp_path / "faulty_adapter.py").write_text(ADAPTER)
-    (tmp_path / "smallest.py").write_text(text)
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    ran = subprocess.run([sys.executable, "smallest.py"], cwd=tmp_path, env=where, text=True, capture_output=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [
+    assert printed_by(text, BelievesTheDraft, tmp_path) == [
         f"{one.control[0]}: {one.control[1]}",
         f"{MODE}: {one.output}",
         f"position {one.place}: after {one.output[:-1]} the target's best is {one.best}",

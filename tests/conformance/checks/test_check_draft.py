@@ -100,7 +100,7 @@ def test_a_drafter_that_tells_the_truth_conforms(drafter: Drafter) -> None:
     assert found.verdict is Verdict.CONFORMS, found.summary
     kind, _, share = found.detects.rpartition(" ")
     assert kind == "drafts that are the argmax of q in a share of"
-    assert float(share) < 0.15  # of a run's contexts: .093, with a deviation of .0015
+    assert float(share) < 0.105  # of a run's contexts: .093, with a deviation of .0015
 
 
 LAW_FAULTS: dict[str, type[Drafter]] = {

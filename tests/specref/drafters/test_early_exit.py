@@ -47,7 +47,8 @@ def test_the_target_is_untouched_and_no_weight_is_added():
     assert {id(weight) for weight in early.model.parameters()} < {id(weight) for weight in target.parameters()}
 
 
-def test_its_law_is_its_own_and_the_ratio_rule_lossless():
+def distance_of_a_lossless_drafter():
+    """Of a random model's early exit to the model itself, after the ratio rule was seen to be lossless with it."""
     model = tiny(vocabulary=3, layers=2)
     target, drafter, prompt, stops = TransformersModel(model), ModelDrafter(EarlyExit(model, 1)), (0, 1), Stops(3)
 
@@ -58,7 +59,11 @@ def test_its_law_is_its_own_and_the_ratio_rule_lossless():
 
     law = exact_law_of_rounds(step, (), stops.finished)
     assert total_variation(law, sequence_law(target, prompt, 3)) < 1e-9
-    assert total_variation(drafter.model.next_law(prompt), target.next_law(prompt)) > 1e-9  # 3 in 1000 are below 1e-3
+    return total_variation(drafter.model.next_law(prompt), target.next_law(prompt))
+
+
+def test_its_law_is_its_own_and_the_ratio_rule_lossless():
+    assert max(distance_of_a_lossless_drafter() for _ in range(4)) > 1e-3  # 3 models in 1000 are below: four once in 1e10 runs
 
 
 def test_greedy_output_is_the_targets():
