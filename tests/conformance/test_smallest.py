@@ -35,7 +35,7 @@ def printed_by(text: str, engine: type[TwoModes], folder: Path) -> list[str]:
     """What a script prints that is run in a folder with an adapter of the engine, `FACTORY`."""
     lines = (
         "from conformance.controls import instance",
-        f"from {engine.__module__} import {engine.__name__}",
+        f"from tests.conformance.{engine.__module__.rpartition('.')[2]} import {engine.__name__}",
         f"make = lambda models: {engine.__name__}(*instance())",
     )
     (folder / "faulty_adapter.py").write_text("\n".join(lines))
