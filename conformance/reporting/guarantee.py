@@ -61,7 +61,9 @@ def _wrong(report: EngineReport) -> list[str]:
         said = one_line(one.expected, 400) if one.expected else f"{one_line(cause, 400)} ({family})" if cause else ""
         if said:
             causes.setdefault(said, f"“{mode_name(one.mode)}”: {said}.")
-    return list(causes.values())[:MOST_CAUSES] or [f"“{mode_name(one.mode)}”: {explanation(one)}" for one in found[:1]]
+    told, more = list(causes.values())[:MOST_CAUSES], len(causes) - MOST_CAUSES
+    told += [f"{plural(more, 'more cause')}: see the violations."] if more > 0 else []
+    return told or [f"“{mode_name(one.mode)}”: {explanation(one)}" for one in found[:1]]
 
 
 def _look_again(finding: Finding) -> str:

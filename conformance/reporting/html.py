@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Verdict
 from conformance.reporting import diff_wording, exhibits, guarantee, text, violation, wording
+from conformance.reporting.alike import alike
 from conformance.reporting.charts import Chart, charts
 from conformance.reporting.compare import MEANINGS, Comparison, Kind
 
 PAGE_LIMIT = 2_000_000
 """Characters on one page. A run of many engines and modes goes with less detail rather than beyond it."""
 MOST_VIOLATIONS = 500
-"""Violations that are told where only the least is."""
+"""Kinds of violations that are told where only the least is."""
 PICTURES_LIMIT = 1_200_000
 """Characters of drawings on one page; the modes that matter least go without theirs beyond it."""
 
@@ -25,15 +26,24 @@ Pictures = dict[tuple[int, str], list[Chart]]
 
 
 def page(reports: Sequence[EngineReport]) -> str:
-    """The page's HTML, with as much detail as fits: everything, or no pictures, or only the modes with a violation, or the
-    violations and no mode."""
+    """The page's HTML, with as much detail as fits."""
     template = _environment().get_template("report.html")
-    drawn = pictures(reports)
-    for some, brief, most in ((drawn, False, None), ({}, False, None), ({}, True, None), ({}, True, MOST_VIOLATIONS)):
-        text = template.render(reports=reports, pictures=some, brief=brief, most=most)
+    for detail in _details(reports):
+        text = template.render(reports=reports, **detail)
         if len(text) <= PAGE_LIMIT:
             break
     return text
+
+
+def _details(reports: Sequence[EngineReport]) -> Iterable[dict[str, object]]:
+    """What the page is given, with less detail each time: everything; of violations alike only the first; a row for each check
+    of the modes in which none of these is; no pictures; no mode."""
+    drawn = pictures(reports)
+    detail: dict[str, object] = {"pictures": drawn, "whole": True, "brief": False, "most": None}
+    less: tuple[dict[str, object], ...] = ({}, {"whole": False}, {"brief": True}, {"pictures": {}}, {"most": MOST_VIOLATIONS})
+    for change in less:
+        detail = detail | change
+        yield detail
 
 
 def diff_page(comparisons: Sequence[Comparison]) -> str:
@@ -75,6 +85,12 @@ def _requirements(report: EngineReport) -> list[str]:
 
 def _judged_in(report: EngineReport, mode: str) -> list[Finding]:
     return [f for f in report.findings if f.mode == mode and f.verdict in (*JUDGED, *UNSETTLED)]
+
+
+def _judged_outside(report: EngineReport, modes: Sequence[str]) -> dict[str, list[Finding]]:
+    """What was judged in other modes than these, by mode."""
+    judged = {mode: _judged_in(report, mode) for mode in wording.modes_of(report) if mode not in modes}
+    return {mode: findings for mode, findings in judged.items() if findings}
 
 
 def _kind(verdict: Verdict) -> str:
@@ -134,11 +150,13 @@ def _environment() -> Environment:
     environment.globals.update(
         wording=wording,
         told=violation,
+        alike=alike,
         promise=guarantee,
         Verdict=Verdict,
         at=_at,
         requirements_of=_requirements,
         judged_in=_judged_in,
+        judged_outside=_judged_outside,
         violated=_violated,
         counts=_counts,
         reasons=_reasons,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from conformance.findings import JUDGED, EngineReport, Finding, Verdict
 from conformance.reporting import violation as told
 from conformance.reporting import wording
+from conformance.reporting.alike import alike
 from conformance.reporting.exhibits import partings, side_by_side
 from conformance.reporting.guarantee import guarantee
 from conformance.reporting.text import about, count, duration, evidence, one_line
@@ -80,10 +81,11 @@ def _engine(report: EngineReport, *, tables: bool) -> Iterable[str]:
 
 
 def _violations(report: EngineReport) -> Iterable[str]:
-    violations, sent = told.violations(report), told.to_send(report)
+    violations, sent = alike(report), told.to_send(report)
     if violations:
         yield "\n**Violations**\n"
-    for finding in violations[:20]:
+    for same in violations[:20]:
+        finding = same.first
         yield f"- {code(finding.requirement)} in {code(wording.mode_name(finding.mode))}: {told.explanation(finding)}"
         yield f"  {prose(finding.summary)}"
         if finding.not_speculation:
@@ -103,8 +105,10 @@ def _violations(report: EngineReport) -> Iterable[str]:
             yield f"  - to send upstream: {code(told.upstream_name(report.engine, finding.mode))}, which lies beside the report"
         if kinds := told.kinds(finding):
             yield f"  - {prose(kinds, 800)}"
+        if same.others:
+            yield f"  - {prose(same.elsewhere, 800)}"
     if len(violations) > 20:
-        yield f"- and {count(len(violations) - 20)} more in `report.html`"
+        yield f"- and {count(len(violations) - 20)} more kinds in `report.html`"
 
 
 def _judged(report: EngineReport) -> Iterable[str]:

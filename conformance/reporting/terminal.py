@@ -16,6 +16,7 @@ from rich.text import Text
 from conformance.findings import JUDGED, UNSETTLED, EngineReport, Finding, Statistic, Verdict
 from conformance.reporting import violation as told
 from conformance.reporting import wording
+from conformance.reporting.alike import alike
 from conformance.reporting.exhibits import partings, side_by_side
 from conformance.reporting.guarantee import guarantee
 from conformance.reporting.text import count, evidence, one_line
@@ -119,7 +120,8 @@ def _figure(row: Statistic | None, name: str) -> str:
 
 
 def _print_violations(report: EngineReport, console: Console) -> None:
-    for finding in told.violations(report):
+    for same in alike(report):
+        finding = same.first
         console.print(Text(f"  ✗ {one_line(finding.requirement, 40)} {wording.mode_name(finding.mode)}", style="bold red"))
         lines = [told.explanation(finding), one_line(finding.summary)]
         lines += [told.accused(finding), told.holder(finding), told.adds(finding)]
@@ -133,7 +135,7 @@ def _print_violations(report: EngineReport, console: Console) -> None:
             lines.append(f"Known: {one_line(finding.expected, 400)}")
         if finding.reproduction:
             lines.append(f"reproduce: {told.reproduction(report.engine, finding)}")
-        lines.append(told.kinds(finding))
+        lines += [told.kinds(finding), same.elsewhere]
         for line in filter(None, lines):
             console.print(Padding(Text(line), (0, 0, 0, 4)))
 

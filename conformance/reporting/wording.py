@@ -127,7 +127,9 @@ def _violates(report: EngineReport) -> str:
     claim = "its output is not the target model's" if changes_output else "it does not do what is required"
     said = f"violates {plural(len(ids), 'requirement')} ({_listed(one_line(i, 40) for i in ids)}) in {modes}: {claim}"
     if all(f.not_speculation for f in violations):
-        return f"{said}. The same is seen with speculation off, so speculation is not the cause."
+        said += ". The same is seen with speculation off, so speculation is not the cause"
+    if all(f.expected for f in every):
+        said += ". All of this is known"
     return f"{said}."
 
 
@@ -173,11 +175,19 @@ def not_tested(report: EngineReport) -> list[tuple[Verdict, str, list[tuple[str,
 
 
 def amount(finding: Finding) -> str:
-    """How much was judged, out of how much was planned."""
+    """How much was judged, out of how much was planned.
+
+    >>> amount(Finding("LAW-1", "", Verdict.INCONCLUSIVE, "", n=1, planned=1_024))
+    '1 of 1,024 tokens'
+    >>> amount(Finding("LOUD-2", "", Verdict.CONFORMS, "", n=1, unit="modes"))
+    '1 mode'
+    """
     if not finding.n and not finding.planned:
         return "–"
     unit = one_line(finding.unit, 30)
     planned = f" of {count(finding.planned)}" if finding.planned > finding.n else ""
+    if finding.n == 1 and not planned:
+        unit = unit.removesuffix("s")
     return f"{count(finding.n)}{planned} {unit}"
 
 

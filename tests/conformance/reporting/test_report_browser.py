@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from example_run import conforming, run
@@ -24,9 +25,20 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 PATIENCE = 300_000
 """Milliseconds that a browser on a busy machine may take for anything."""
 SIZES = {"phone": {"width": 360, "height": 740}, "desktop": {"width": 1280, "height": 900}}
+
+
+def with_rows() -> str:
+    """A page that has no room for more than a row for each check of most modes."""
+    with mock.patch.object(html, "PAGE_LIMIT", 100_000):
+        page = html.page(run())
+    assert "Judged in the other modes" in page
+    return page
+
+
 PAGES = {
     "report": lambda: html.page([*run(), all_of_them()]),
     "diff": lambda: html.diff_page(compare([*run(), all_of_them()], [all_of_them(), conforming()])),
+    "rows": with_rows,
     "hostile": lambda: html.page([hostile()]),
     "hostile diff": lambda: html.diff_page(compare([hostile()], [hostile()])),
 }
