@@ -144,7 +144,7 @@ def _ended_early(found: Sequence[Finding]) -> list[Finding]:
         other = decided.get(one.mode)
         if one.verdict is Verdict.INCONCLUSIVE and other is not None:
             if other.verdict is Verdict.VIOLATES:
-                said = f"not judged to its end ({one.n} of {one.planned} tokens), because {other.requirement} was proven wrong"
+                said = f"not judged to its end, because {other.requirement} was proven wrong"
                 one = replace(one, verdict=Verdict.NOT_RUN, summary=said)
             else:
                 one = replace(one, verdict=other.verdict, summary=other.summary)
