@@ -7,10 +7,16 @@
     mode = "draft model"
     reason = "temperature does not reach verification, upstream issue 123"
     n = 2000              # samples at which it is seen with probability 99.9%
+    text = "temperatures" # optional: it must occur in what is found, in its summary or in one of its places
     verdict = "error"     # optional: what is known is a crash; without it, a violation
     expires = 2027-01-31  # optional: after this day it excuses nothing
 
 A star in `requirement` or `mode` stands for any text: such an entry excuses all that it fits, and is seen once one of them is.
+
+Where one requirement shows several faults in a mode, each has an entry of its own with a `text`: each is then known by itself,
+and missed by itself. What is found is explained by all entries that fit it, those with a text first. It is known where each
+of its places is: an entry without a text knows them all, one with a text those in which it occurs. A new place beside a known
+one is new.
 
 A violation that is listed does not fail the run, until its entry expires. One that is listed and not seen, by a run of n
 samples or more, does: the engine was mended, or the check went blind, and either way the file is wrong. With fewer samples it
@@ -40,7 +46,9 @@ COMPONENT = "component: "
 
 @dataclass(frozen=True)
 class Expected:
-    """One known violation. n: samples at which it is seen with probability 99.9%. expires: the last day on which it excuses."""
+    """One known violation. n: samples at which it is seen with probability 99.9%. text: what a finding says of it, where one
+    says more; "" fits any. expires: the last day on which it excuses.
+    """
 
     engine: str
     version: str
@@ -48,6 +56,7 @@ class Expected:
     mode: str
     reason: str
     n: int
+    text: str = ""
     verdict: Verdict = Verdict.VIOLATES
     expires: date | None = None
 
@@ -59,6 +68,22 @@ class Expected:
         [True, False]
         """
         return fits(self.requirement, finding.requirement) and fits(self.mode, finding.mode)
+
+    def is_seen_in(self, finding: Finding) -> bool:
+        """Whether a finding of its engine shows it.
+
+        >>> known = Expected("e", "1", "LOUD-1", "fast", "ignored", n=9, text="top_k")
+        >>> [known.is_seen_in(Finding("LOUD-1", "fast", Verdict.VIOLATES, "wrong", violations=(f"{one}: ignored",)))
+        ...  for one in ("top_k", "top_p")]
+        [True, False]
+        """
+        said = (finding.summary, *finding.violations)
+        return finding.verdict is self.verdict and self.is_about(finding) and any(self.text in one for one in said)
+
+    @property
+    def expired(self) -> bool:
+        """Whether it excuses nothing any more."""
+        return self.expires is not None and _today() > self.expires
 
 
 def fits(pattern: str, text: str) -> bool:
@@ -91,7 +116,9 @@ def _expected(path: Path, number: int, entry: object) -> Expected:
             raise UsageProblem(f"{where}: {name} is {found}; write {what}")
     if "expires" in entry and type(entry["expires"]) is not date:
         raise UsageProblem(f"{where}: expires is {entry['expires']!r}; write a date, as 2027-01-31")
-    known = (*FIELDS, "verdict", "expires")
+    if "text" in entry and (type(entry["text"]) is not str or not entry["text"]):
+        raise UsageProblem(f"{where}: text is {entry['text']!r}; write some words of what is found, or leave it out")
+    known = (*FIELDS, "text", "verdict", "expires")
     unknown = set(entry) - set(known)
     if unknown:
         raise UsageProblem(f"{where}: nothing is called {sorted(unknown)[0]!r}; the fields are {', '.join(known)}")
@@ -116,13 +143,10 @@ def _of(one: Expected, report: EngineReport) -> bool:
 
 
 def _with_known(report: EngineReport, known: Sequence[Expected]) -> EngineReport:
-    findings = list(report.findings)
+    findings = [_explained(finding, [one for one in known if one.is_seen_in(finding)]) for finding in report.findings]
     for one in known:
-        mine = [place for place, finding in enumerate(findings) if one.is_about(finding)]
-        seen = [place for place in mine if findings[place].verdict is one.verdict]
-        for place in seen:
-            findings[place] = findings[place] if findings[place].expected else _excused(findings[place], one)
-        if not seen and mine:
+        mine = [place for place, finding in enumerate(report.findings) if one.is_about(finding)]
+        if mine and not any(one.is_seen_in(report.findings[place]) for place in mine):
             most = max(mine, key=lambda place: findings[place].n)
             findings[most] = _not_seen(findings[most], one)
     about = "is about {0.requirement} in mode {0.mode!r}, which this engine does not have: correct its entry."
@@ -134,19 +158,27 @@ def _what(one: Expected) -> str:
     return "error" if one.verdict is Verdict.ERROR else "violation"
 
 
-def _excused(finding: Finding, one: Expected) -> Finding:
-    if one.expires is not None and _today() > one.expires:
-        said = f"known ({one.reason}), but its entry expired on {one.expires}: mend the engine, or look again and renew it"
-        return replace(finding, summary=f"{said}. {finding.summary}")
-    return replace(finding, expected=one.reason)
+def _explained(finding: Finding, seen: Sequence[Expected]) -> Finding:
+    """The finding, with all that is known of it. seen: the known violations that it shows."""
+    by_text = sorted(seen, key=lambda one: not one.text)
+    valid = [one for one in by_text if not one.expired]
+    reasons = "; ".join(dict.fromkeys(one.reason for one in valid))
+    places = finding.violations or (finding.summary,)
+    if valid and all(any(one.text in place for one in valid) for place in places):
+        return replace(finding, expected=reasons)
+    said = [f"of this is known: {reasons}; the rest is new. "] if valid else []
+    renew = "mend the engine, or look again and renew it"
+    said += [f"known ({one.reason}), but its entry expired on {one.expires}: {renew}. " for one in by_text if one.expired]
+    return replace(finding, summary="".join(said) + finding.summary)
 
 
 def _not_seen(finding: Finding, one: Expected) -> Finding:
     """The finding with the largest n, of those that a known violation could have shown in."""
-    if finding.verdict in VERDICTS:  # it is something else that was found there, and it stands
-        return finding
+    failed = finding.verdict in VERDICTS  # there something else was found, which stands
     if finding.n < one.n:
-        return replace(finding, expected=f"not tested at this level (needs {one.n:,}): {one.reason}")
+        return finding if failed else replace(finding, expected=f"not tested at this level (needs {one.n:,}): {one.reason}")
+    if failed and finding.verdict is not one.verdict:
+        return finding
     said = f"a known {_what(one)} was not seen in {finding.n:,} samples ({one.reason}); is it mended?"
     return replace(finding, unseen=True, summary=f"{said} {finding.summary}")
 

@@ -84,6 +84,48 @@ def test_a_star_stands_for_modes_and_is_seen_in_any_of_them(tmp_path: Path) -> N
     assert "not tested at this level" in marked(tmp_path, entry, few).findings[0].expected
 
 
+TOP_K, BLOCK = "top_k: expected an answer, found the end", "method='block': expected drafts that are drawn"
+
+
+def entry(text: str, reason: str) -> str:
+    return ENTRY.replace("known upstream", reason) + f'text = "{text}"\n'
+
+
+def found(*places: str) -> Finding:
+    return Finding("LAW-1", "draft", Verdict.VIOLATES, f"fails in {len(places)} places", n=5_000, violations=places)
+
+
+def test_each_of_several_faults_of_a_mode_is_known_by_its_text_and_missed_by_it(tmp_path: Path) -> None:
+    both = entry("drafts that are drawn", "block ignored (a.py)") + entry("top_k: expected", "top_k ends it (b.py)")
+    known = marked(tmp_path, both, found(TOP_K, BLOCK))
+    assert (exit_code([known]), known.findings[0].expected) == (0, "block ignored (a.py); top_k ends it (b.py)")
+    gone = marked(tmp_path, both, found(TOP_K))
+    assert exit_code([gone]) == 1
+    assert gone.findings[0].summary.startswith("a known violation was not seen in 5,000 samples (block ignored (a.py)); is it")
+    assert exit_code([marked(tmp_path, both.replace("n = 2000", "n = 9000"), found(TOP_K))]) == 0, "not looked for with so few"
+    crash = Finding("LAW-1", "draft", Verdict.ERROR, "crash: out of memory", n=5_000)
+    assert exit_code([marked(tmp_path, both, crash)]) == 3, "a crash is not the absence of a violation"
+
+
+def test_a_new_place_beside_a_known_one_is_new(tmp_path: Path) -> None:
+    one = entry("top_k: expected", "top_k ends it")
+    made = marked(tmp_path, one, found(TOP_K, BLOCK))
+    assert exit_code([made]) == 1
+    assert made.findings[0].summary == "of this is known: top_k ends it; the rest is new. fails in 2 places"
+    whole = marked(tmp_path, ENTRY + one, found(TOP_K, BLOCK))
+    assert (exit_code([whole]), whole.findings[0].expected) == (0, "top_k ends it; known upstream"), "the one with a text first"
+    summary = Finding("LAW-1", "draft", Verdict.VIOLATES, "top_k: expected another law", n=5_000)
+    assert exit_code([marked(tmp_path, one, summary)]) == 0, "without places its summary is looked at"
+
+
+def test_an_expired_entry_excuses_nothing(tmp_path: Path) -> None:
+    made = marked(tmp_path, ENTRY + "expires = 2020-01-31\n", found(TOP_K))
+    assert exit_code([made]) == 1
+    assert "its entry expired on 2020-01-31" in made.findings[0].summary
+    beside = marked(tmp_path, entry("top_k: expected", "top_k ends it") + ENTRY + "expires = 2020-01-31\n", found(TOP_K))
+    assert (exit_code([beside]), beside.findings[0].expected) == (0, "top_k ends it")
+
+
 @pytest.mark.parametrize(
     ("mode", "level", "noted"),
     [
@@ -112,6 +154,8 @@ def test_only_a_mode_that_should_be_there_is_missed(tmp_path: Path, mode: str, l
         ("violation = [3]", "violation 1 .* write it as a"),
         (ENTRY.replace("n = 2000", "n = 0"), "n is 0; give 1 or more"),
         (ENTRY + 'verdict = "conforms"\n', "verdict is 'conforms'; write one of violates, error"),
+        (ENTRY + "text = 3\n", "text is 3; write some words of what is found, or leave it out"),
+        (ENTRY + "text = ''\n", "text is ''; write some words"),
         (ENTRY.replace("LAW-1", "LAW-99"), "the catalogue has no requirement 'LAW-99'"),
     ],
 )
