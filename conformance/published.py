@@ -2,7 +2,8 @@
 
 `python -m conformance.published` rewrites the README's table and the matrix of reports/README.md between their marks, and
 writes beside each report.json: page and summary, verdicts.md (every verdict with its n and what it excludes), and expected.toml
-(what is known of this engine at this version). A test checks that all are current.
+(what is known of this engine at this version); of a findings.md with marks, the table of modes between them. A test checks that
+all are current.
 Engines that run on a GPU alone stand in both as not run, until a report of them is published.
 """
 
@@ -30,6 +31,8 @@ from conformance.worker import load_factory
 EXPECTED = Path(__file__).with_name("expected.toml")
 HOW_RUN = "docs/gpu_ci.md#engines-that-need-a-gpu"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+OF_MODES = ("GREEDY-1", "LAW-1", "LAW-2")
+"""The requirements in a table of modes."""
 
 
 def reports_in(folder: Path = REPORTS) -> list[tuple[Path, EngineReport]]:
@@ -145,6 +148,19 @@ def _said(finding: Finding) -> str:
     return known + plain + prose(finding.summary)
 
 
+def modes(report: EngineReport) -> str:
+    """The verdicts of each mode that was run at its plain setting, as a Markdown table, and how much each judged."""
+    found = {(one.requirement, one.mode): one for one in report.findings}
+    rows = [_cells(("mode", *OF_MODES)), "|" + "---|" * (1 + len(OF_MODES))]
+    for mode in dict.fromkeys(one.mode for one in report.findings if one.requirement == "GREEDY-1"):
+        mine = [found.get((requirement, mode)) for requirement in OF_MODES]
+        if any(one is not None and one.verdict in (*JUDGED, *UNSETTLED) for one in mine):
+            told = ["" if one is None else f"{SYMBOLS[one.verdict]} {one.verdict} ({prose(amount(one))})" for one in mine]
+            rows.append(_cells((code(mode_name(mode)), *told)))
+    said = f"Level {prose(report.level)}, seed {report.seed}, {prose(report.started[:10])}; in brackets what was judged."
+    return "\n".join([said, "", *rows])
+
+
 def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
@@ -172,6 +188,9 @@ def current(folder: Path = REPORTS) -> dict[Path, str]:
         files[path.with_name("report.md")] = markdown.document(reports)
         files[path.with_name("verdicts.md")] = verdicts(reports)
         files[path.with_name("expected.toml")] = "\n".join(map(known, reports))
+        told = path.with_name("findings.md")
+        if told.exists():
+            files[told] = between(BEGIN, END, "\n".join(map(modes, reports)), told.read_text(encoding="utf-8"))
     return files
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from conformance.coverage import MET, MISSED
 from conformance.engines import REGISTRY
 from conformance.expected import read_expected
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
-from conformance.published import EXPECTED, current, known, matrix, reports_in, table, verdicts
+from conformance.published import BEGIN, END, EXPECTED, current, known, matrix, modes, reports_in, table, verdicts
 from conformance.systems import REPORTS
 
 LEAK = Finding("LAW-1", "fast", Verdict.VIOLATES, "it leaks", expected="known upstream")
@@ -105,3 +106,20 @@ def test_the_page_of_verdicts_says_n_what_is_excluded_and_what_is_known(tmp_path
     assert "KV-1" not in page
     assert "* mode x setting: fast: plain; off: plain" in page
     assert "* refused: off: static" in page
+
+
+def test_the_table_of_modes_holds_those_that_were_run_at_their_plain_setting(tmp_path: Path) -> None:
+    report = published(tmp_path)
+    greedy = Finding("GREEDY-1", "off", Verdict.CONFORMS, "fine", n=15, planned=15, unit="prompts")
+    never = Finding("GREEDY-1", "on a GPU", Verdict.NOT_RUN, "no GPU")
+    warm = Finding("LAW-1", "off [temperature 0.6]", Verdict.CONFORMS, "fine", n=700, planned=700)
+    head, _, columns, _, *rows = modes(replace(report, findings=(*report.findings, greedy, never, warm))).splitlines()
+    assert head == "Level deep, seed 0, 2026-11-30; in brackets what was judged."
+    assert columns == "| mode | GREEDY-1 | LAW-1 | LAW-2 |"
+    assert rows == ["| <code>off</code> | ✓ conforms (15 prompts) | ✓ conforms (900 tokens) |  |"]
+
+
+def test_a_page_of_findings_with_marks_holds_the_table_of_its_report() -> None:
+    path, report = next((path, report) for path, report in reports_in() if path.parent.name == "vllm-0.32.0")
+    page = path.with_name("findings.md").read_text(encoding="utf-8")
+    assert page.partition(BEGIN)[2].partition(END)[0].strip() == modes(report)
