@@ -29,6 +29,7 @@ from conformance.components import (
     TreeReader,
     TreeVerifier,
     VocabularyMap,
+    applied_by,
     kind_of,
 )
 from conformance.findings import Finding, Verdict
@@ -169,10 +170,9 @@ def judge(
     seed = request_seed(settings.seed, "component", component.name)
     number = max(8, settings.level.rows // 256)
     if kind == "verifier":
-        return [
-            *verifier_findings(part, settings.level.rows, seed, alpha, until),
-            *tree_findings(part, others, max(32, number), seed),
-        ]
+        of_trees = tree_findings(part, others, max(32, number), seed)
+        found = [*verifier_findings(part, settings.level.rows, seed, alpha, until), *of_trees]
+        return [replace(one, applies=applied_by(component)) for one in found]
     if kind == "masks":
         return mask_findings(part, number, seed)
     if kind == "reader":

@@ -61,7 +61,7 @@ class ChainVerifier(Protocol):
     """A verification function for chains of k drafts.
 
     rule: the one that it declares ("ratio", "block", "token_matching", "one_hot"), or "undeclared". takes_uniforms: whether it
-    can be handed its random numbers.
+    can be handed its random numbers. One that applies sampling settings itself also names them in `applies`.
     """
 
     trees: Literal[False]
@@ -247,6 +247,26 @@ KINDS: dict[str, tuple[str, ...]] = {
     "rounds": ("name", "rule", "tolerance", "lag", "grammars", "watch"),
 }
 """What makes an object a component of each kind."""
+
+
+MAY_SAY = ("applies",)
+"""What a component may leave unsaid."""
+
+
+def facts_of(component: object, kind: str) -> dict[str, Any]:
+    """What a component, or its class, says of itself without being asked anything.
+
+    >>> from conformance.engines.own_components import ReferenceChain
+    >>> sorted(facts_of(ReferenceChain("ratio"), "verifier"))
+    ['name', 'rule', 'takes_uniforms', 'trees']
+    """
+    said = {name: getattr(component, name) for name in (*KINDS[kind], *MAY_SAY) if hasattr(component, name)}
+    return {name: value for name, value in said.items() if not callable(value)}
+
+
+def applied_by(component: object) -> tuple[str, ...]:
+    """The sampling settings that a verifier applies itself; none where it is handed laws to which they were applied."""
+    return tuple(getattr(component, "applies", ()))
 
 
 def kind_of(component: object) -> str:

@@ -77,6 +77,7 @@ class Finding:
     not_speculation: the same is seen with speculation off, so it is not speculation's. expected: the reason of a violation
     or an error that is known (or why a known one was not looked for). unseen: a known one did not show, though
     samples sufficed. pictures: the first few places, to be drawn. contributions: tokens and contexts that add most evidence.
+    applies: sampling settings that the part judged applies itself; none of other parts, which are handed laws.
     """
 
     requirement: str
@@ -97,6 +98,7 @@ class Finding:
     unseen: bool = False
     pictures: tuple[Picture, ...] = ()
     contributions: tuple[Contribution, ...] = ()
+    applies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ class Mode:
     model's law under the request's own settings and nothing else, so that acceptance and residual can be judged by it; False
     where the draft is truncated, quantised, or sees fewer settings, all of which is lawful. exposes_rounds: outputs come with
     their rounds.
-    drafter: the name of the component that drafts in it while it samples, where that is audited alone, or "".
+    drafter: the name of the component that drafts in it while it samples, where that is audited alone, or "". cache: that of
+    the component whose rounds show its cache.
     brief: the mode only completes the pairs of a speculation with an option: it is judged under LAW, in the cases that show
     them, and asked nothing else.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
@@ -83,6 +84,7 @@ class Mode:
     exact_draft: bool = False
     brief: bool = False
     drafter: str = ""
+    cache: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from conformance.components import KINDS, Component
+from conformance.components import KINDS, MAY_SAY, Component
 
 Ask = Callable[[int, str, Sequence[Any], dict[str, Any], list[int]], Any]
 """Calls a method of the object with a number: (number, method, arguments, named arguments, numbers no longer held)."""
@@ -65,7 +65,7 @@ def remote_components(told: Any, ask: Ask) -> list[Component]:
     found = []
     for entry in told:
         kind, facts = entry["kind"], dict(entry["facts"])
-        strange = sorted(set(facts) - set(KINDS[kind]))
+        strange = sorted(set(facts) - {*KINDS[kind], *MAY_SAY})
         if strange or not isinstance(facts.get("name"), str):
             raise ValueError(f"a component with facts {strange or 'without a name'}")
         found.append(cast(Component, RemoteComponent(kind, int(entry["number"]), facts, ask)))

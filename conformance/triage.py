@@ -15,9 +15,17 @@ from typing import Protocol
 from conformance.asking import Asking
 from conformance.cases import PLAIN
 from conformance.diagnosis import OF_A_ROUND, Diagnosis
-from conformance.expected import COMPONENT
 from conformance.findings import Finding, Verdict
 from conformance.harness import Runner
+from conformance.parts_found import (
+    OTHER_ENTRIES,
+    OTHER_LAW,
+    cache_violates,
+    drafter_is_honest,
+    drafter_violates,
+    guilty_parts,
+    settings_do_not_arrive,
+)
 from conformance.probes import (
     ALARM,
     CALM,
@@ -38,7 +46,7 @@ from conformance.protocols import Mode
 from conformance.sampled_case import SampledCase
 from specref.processors import SamplingSettings
 
-OTHER_LAW = "drafts are not drawn from the law that verification is handed"
+LOST = "sampling settings do not reach verification"
 ALONE = {
     "residual": "tokens that replace a rejected draft are drawn from a wrong law",
     "bonus": "bonus tokens are drawn from a wrong law, for instance from another row of the target's",
@@ -75,15 +83,23 @@ def narrow(
     if not came_to("LAW-1", case.name, Verdict.VIOLATES) and not wrong:
         why = "tokens follow the law one by one but not jointly: random numbers are shared or used again"
         return Diagnosis("seed", f"{why}; not ruled out: some requests follow another law than others")
-    of_drafts = _drafter_violates(mode, found)
-    if of_drafts and not any("LAW" in one for one in _guilty_parts(mode, found)):
+    of_drafts = drafter_violates(mode, found)
+    if of_drafts and not any("LAW" in one for one in guilty_parts(mode, found)):
         return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", of_drafts)
-    plain_conforms = came_to("LAW-1", mode.name, Verdict.CONFORMS) and not came_to("LAW-2", mode.name, Verdict.VIOLATES)
+    of_cache = cache_violates(mode, found)
+    if of_cache:
+        return Diagnosis("context", f"{OTHER_ENTRIES} ({mode.cache})", of_cache)
+    wrong_plainly = any(came_to(one, mode.name, Verdict.VIOLATES) for one in ("LAW-2", "GREEDY-1"))
+    plain_conforms = came_to("LAW-1", mode.name, Verdict.CONFORMS) and not wrong_plainly
     if case.pair and plain_conforms:
         return _with_these_models(state, engines, without)
     if case.setting.name != PLAIN and plain_conforms:
         return Diagnosis("settings", _not_as_asked(state))
     seen = _probed(state, found, engines)
+    lost = () if came_to("GREEDY-1", mode.name, Verdict.VIOLATES) else settings_do_not_arrive(found)
+    if lost and seen.family in ("settings", "rule", "context", "unknown"):
+        at_zero = "it conforms" if came_to("GREEDY-1", mode.name, Verdict.CONFORMS) else "it was not judged"
+        return Diagnosis("settings", f"{LOST}; at temperature 0 {at_zero}", (*seen.evidence, *lost))
     alone = len(wrong) == 1 and len(calm) == len(OF_A_ROUND) - 1 and wrong[0] in ALONE
     if alone and seen.family in ("rule", "context", "unknown"):
         why = f"{ALONE[wrong[0]]}; {' and '.join(OF_A_ROUND[one] for one in calm)} follow the law"
@@ -99,21 +115,6 @@ def _places(state: SampledCase) -> tuple[list[str], list[str]]:
 
 def _not_as_asked(state: SampledCase) -> str:
     return f"the plain setting conforms, so {' with '.join(state.case.setting.fields)} does not reach verification as asked"
-
-
-def _guilty_parts(mode: Mode, found: Mapping[tuple[str, str], Finding]) -> tuple[str, ...]:
-    """Components that violate LAW or DRAFT by themselves; of drafters only the mode's own, where it names it."""
-    some = [one for one in found.values() if one.mode.startswith(COMPONENT) and one.verdict is Verdict.VIOLATES]
-    laws = [one for one in some if one.requirement.startswith("LAW-")]
-    drafts = [one for one in some if one.requirement.startswith("DRAFT-")]
-    mine = [one for one in drafts if not mode.drafter or one.mode == COMPONENT + mode.drafter]
-    return tuple(f"{one.mode} violates {one.requirement}" for one in (*laws, *mine))
-
-
-def _drafter_violates(mode: Mode, found: Mapping[tuple[str, str], Finding]) -> tuple[str, ...]:
-    """What DRAFT-1 found of the component that drafts in this mode."""
-    one = found.get(("DRAFT-1", COMPONENT + mode.drafter))
-    return (f"{one.mode} violates DRAFT-1: {one.summary}",) if one is not None and one.verdict is Verdict.VIOLATES else ()
 
 
 def _with_these_models(state: SampledCase, engines: Engines, without: Mode | None) -> Diagnosis:
@@ -147,7 +148,7 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
     with engines.fresh(state.case.pair) as runner:
         seen = look(runner, state, number, at_zero is Verdict.VIOLATES)
     if seen.together.log10_e < ALARM:
-        return _not_in_a_fresh_process(state, seen, number, _guilty_parts(state.mode, found), engines)
+        return _not_in_a_fresh_process(state, seen, number, guilty_parts(state.mode, found), engines)
     eta = state.subject.tolerance.eta / asked_by_probes(state).temperature
     if eta > 0 and seen.together.bets_within(0.0) >= ALARM and seen.together.bets_within(eta) < CALM:
         why = f"log-odds that are off by up to {eta:.2g} explain it: so far apart lie lawful ways of computing them"
@@ -158,7 +159,7 @@ def _probed(state: SampledCase, found: Mapping[tuple[str, str], Finding], engine
         why = (
             "it shows too faintly for probes; not ruled out: the rule that verifies, a wrong context, other requests beside it"
         )
-        return Diagnosis("unknown", why, seen.said + _guilty_parts(state.mode, found))
+        return Diagnosis("unknown", why, seen.said + guilty_parts(state.mode, found))
     return _concluded(state, seen, at_zero, found)
 
 
@@ -179,20 +180,20 @@ def _not_in_a_fresh_process(
 
 def _concluded(state: SampledCase, seen: Seen, at_zero: Verdict, found: Mapping[tuple[str, str], Finding]) -> Diagnosis:
     """The cause of what a fresh process shows in company and alone: what explains all that was seen goes first."""
-    zero, guilty = seen.zero, _guilty_parts(state.mode, found)
+    zero, guilty = seen.zero, guilty_parts(state.mode, found)
     calm = at_zero is Verdict.CONFORMS or (zero is not None and not zero.wrong)
-    if _settings_are_lost(seen, calm, at_zero):
-        cut = "the engine fails" if seen.outside is None else f"{seen.outside:.0%} of the tokens are outside the two best"
-        why = f"sampling settings do not reach verification; at temperature 0 {_at_zero(at_zero, seen)}"
-        return Diagnosis("settings", why, (*seen.said, f"under top-k 2 {cut}"))
     leak, against = seen.together.leak
+    leans = leak >= LEANS and against < max(CALM, REST * seen.together.log10_e)
+    if _settings_are_lost(seen, calm, at_zero) or (seen.outside is None and calm and not leans and not arrives(seen.heats)):
+        cut = "the engine fails" if seen.outside is None else f"{seen.outside:.0%} of the tokens are outside the two best"
+        why = f"{LOST}; at temperature 0 {_at_zero(at_zero, seen)}"
+        return Diagnosis("settings", why, (*seen.said, f"under top-k 2 {cut}"))
     said = (*seen.said, f"the tokens fit {1 - leak:.2f} p + {leak:.2f} q best (log10 evidence against that: {against:.1f})")
     said += guilty
     wrong_parts = any("LAW" in one for one in guilty)
     if guilty and not wrong_parts:
         return Diagnosis("draft", OTHER_LAW, said)
-    leans = leak >= LEANS and against < REST * seen.together.log10_e
-    if (leak >= LEANS and against < CALM) or (leans and calm):
+    if leans and (calm or against < CALM):
         rest = "" if against < CALM else ", which does not explain all of it"
         why = f"verification lets the draft's law through{rest}"
         return Diagnosis("rule", f"{why}{_where(state)}{_doubt(state, found)}", said)
@@ -249,9 +250,7 @@ def _at_zero(at_zero: Verdict, seen: Seen) -> str:
 
 def _doubt(state: SampledCase, found: Mapping[tuple[str, str], Finding]) -> str:
     """What looks the same as a leak of the draft's law, unless the drafter was found to be honest."""
-    honest = found.get(("DRAFT-1", COMPONENT + state.mode.drafter))
-    known = state.mode.draft_law == "n-gram" or (honest is not None and honest.verdict is Verdict.CONFORMS)
-    return "" if known else f"; not ruled out: {OTHER_LAW}"
+    return "" if drafter_is_honest(state.mode, found) else f"; not ruled out: {OTHER_LAW}"
 
 
 def _where(state: SampledCase) -> str:

@@ -20,7 +20,7 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.components import KINDS, kind_of
+from conformance.components import facts_of, kind_of
 from conformance.protocols import Ended, Engine, Mode, Models, NotHere, Output, Request, Unsupported
 from conformance.wire import receive, send
 
@@ -94,8 +94,7 @@ class _Served:
         told = []
         for component in self.engine.components():
             kind = kind_of(component)
-            facts = {name: getattr(component, name) for name in KINDS[kind] if not callable(getattr(component, name))}
-            told.append({"kind": kind, "number": self._keep(component), "facts": facts})
+            told.append({"kind": kind, "number": self._keep(component), "facts": facts_of(component, kind)})
         send(self.pipe, {"value": told})
 
     def do_call(self, asked: dict[str, Any]) -> None:

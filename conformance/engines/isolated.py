@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from conformance.components import KINDS, Component, kind_of
+from conformance.components import Component, facts_of, kind_of
 from conformance.engines.forked import Forked
 from conformance.remote import RemoteComponent
 
@@ -18,9 +18,8 @@ class Isolated:
 
     def __init__(self, made: type, make: Callable[[], Any]) -> None:
         self.kind = kind_of(made)
-        facts = {name: getattr(made, name) for name in KINDS[self.kind] if not callable(getattr(made, name))}
         self._process = Forked(make, afresh=True)
-        self.component = cast(Component, RemoteComponent(self.kind, 0, facts, self._ask))
+        self.component = cast(Component, RemoteComponent(self.kind, 0, facts_of(made, self.kind), self._ask))
 
     def _ask(self, number: int, method: str, arguments: Sequence[Any], named: dict[str, Any], dropped: list[int]) -> Any:
         try:

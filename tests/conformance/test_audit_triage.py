@@ -14,20 +14,22 @@ from conformance.case_plan import CasePlan
 from conformance.cases import PLAIN, Case, Setting
 from conformance.components import Component
 from conformance.controls import VOCABULARY, instance
+from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
 from conformance.harness import InProcess
 from conformance.levels import Level
+from conformance.parts_found import OTHER_LAW
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
 from conformance.scoring import TableScorer
 from conformance.statistics.tolerance import Tolerance
-from conformance.triage import OTHER_LAW
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
 from specref.generate import Drafter
 from specref.laws import Law
 from specref.models import LanguageModel, TableModel, Tokens
 from specref.rules import Rule, Verified, rewired
+from specref.rules.chain import ratio
 from tests.conformance.promising_engine import Overconfident, TwoModes, settings, subject
 from tests.conformance.wrong_engine import accept_all
 
@@ -60,6 +62,32 @@ class RefusesZero(TemperatureLost):
         if any(request.settings.temperature == 0 for request in requests):
             raise EngineFailed("unsupported", "temperature 0 is not supported")
         return super().generate(mode, requests)
+
+
+class GarbageHeats(TwoModes):
+    """settings: verification reads temperatures from memory that nobody wrote: they may well rise with what is asked for.
+    Top-k, read there too, ends the engine."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        if mode.speculates and any(request.settings.top_k for request in requests):
+            raise EngineFailed("crash", "it ended")
+        return super().generate(mode, requests)
+
+    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+        if model is self.target and mode.speculates and request.settings.temperature > 0:
+            heat = request.settings.temperature * (0.1, 0.3, 2.0)[request.seed % 3]
+            request = replace(request, settings=replace(request.settings, temperature=heat))
+        return super().processed(model, mode, request)
+
+
+class ComparesAndCrashes(GarbageHeats):
+    """rule, and top-k ends the engine too."""
+
+    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+        return TwoModes.processed(self, model, mode, request)
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        return accept_all if mode.speculates and request.settings.temperature > 0 else super().rule(mode, request)
 
 
 class WrongRows(TwoModes):
@@ -206,6 +234,8 @@ class OneRound(SampledChance):
         (TemperatureLost, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 0.5),
         (SettingsFromElsewhere, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 1.0),
         (RefusesZero, "settings", "sampling settings do not reach verification; at temperature 0 it was not judged", 0.5),
+        (GarbageHeats, "settings", "sampling settings do not reach verification; at temperature 0 it conforms", 1.0),
+        (ComparesAndCrashes, "rule", "verification lets the draft's law through", 1.0),
         (WrongRows, "rows", "in the company of others", 1.0),
         (WearsOut, "state", "a fresh process conforms", 1.0),
         (FromTheTarget, "rule", "verification lets the draft's law through", 1.0),
@@ -319,6 +349,66 @@ def test_a_mode_is_blamed_on_its_own_drafter_alone(fault: type[TwoModes], temper
     found = {(one.requirement, one.mode): one for one in report.findings}
     assert found["DRAFT-1", "component: draft model"].verdict is Verdict.VIOLATES
     assert says in found["LAW-1", "draft model, ratio"].summary
+
+
+class Whole(ReferenceChain):
+    """Applies temperature itself, and loses it."""
+
+    applies = ("temperature",)
+
+    def __init__(self) -> None:
+        super().__init__("ratio", rewired(ratio, residual=lambda p, q: p), "whole")
+
+
+class PartsOfTheSettings(GarbageHeats):
+    """settings, as the parts show it; top-k does not end the engine."""
+
+    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
+        return TwoModes.generate(self, mode, requests)
+
+    def components(self) -> Sequence[Component]:
+        return (ReferenceChain("ratio"), Whole())
+
+
+class PartsOfTheRule(FromTheTarget):
+    """rule, as the parts show it: what is handed laws violates too."""
+
+    def components(self) -> Sequence[Component]:
+        return (ReferenceChain("ratio"), ReferenceChain("ratio", rewired(ratio, residual=lambda p, q: p), "rule"), Whole())
+
+
+class RowsBesideParts(WrongRows):
+    """rows, which the probes see; parts that lose settings do not explain that a request alone conforms."""
+
+    def components(self) -> Sequence[Component]:
+        return (ReferenceChain("ratio"), Whole())
+
+
+class ContextBesideParts(ReadsLate):
+    """context: temperature 0 violates too, which lost settings do not explain."""
+
+    def components(self) -> Sequence[Component]:
+        return (ReferenceChain("ratio"), Whole())
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (PartsOfTheSettings, "Cause (settings): sampling settings do not reach verification; at temperature 0 it conforms"),
+        (PartsOfTheRule, "Cause (rule): "),
+        (RowsBesideParts, "Cause (rows): "),
+        (ContextBesideParts, "Cause (context): "),
+    ],
+)
+def test_parts_seen_alone_say_whether_settings_are_lost(fault: type[TwoModes], says: str) -> None:
+    made = settings(replace(LEVEL, rows=4_096), max_tokens=24)
+    report = audit_engine("faulty", lambda: InProcess(fault(*instance())), subject(), made)
+    found = {(one.requirement, one.mode): one for one in report.findings}
+    assert found["LAW-3", "component: whole"].verdict is Verdict.VIOLATES
+    law = found["LAW-1", "draft model, ratio"]
+    assert says in law.summary
+    lost = "component: whole, which applies temperature itself, violates LAW-3" in law.violations
+    assert lost is (fault is PartsOfTheSettings)
 
 
 class WrongOnTheSecond(ReadsLate):

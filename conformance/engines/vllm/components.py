@@ -28,6 +28,8 @@ PARTS = (
     ('RejectionSampler, rejection_sample_method="block"', "block", "block"),
 )
 """Name, declared rule and method of `Verifiers`."""
+APPLY_TEMPERATURE = ("expanded", "module", "block")
+"""Methods by which logits and the temperatures that rows ask for are handed over; the others are handed laws."""
 SECOND = (
     ("rejection_sample, drawn drafts", "ratio", "second"),
     ("rejection_sample, chosen drafts", "one_hot", "second"),
@@ -44,6 +46,7 @@ class Isolated:
 
     def __init__(self, name: str, rule: str, what: str, process: Forked) -> None:
         self.name, self.rule, self._what, self._process = name, rule, what, process
+        self.applies = ("temperature",) if what in APPLY_TEMPERATURE else ()
 
     def verify(self, p: Floats, q: Floats | None, drafts: Ints, *, uniforms: Floats | None, seed: int) -> VerifiedBatch:
         """See `ChainVerifier.verify`. Raises RuntimeError, saying how, if the process ends."""
