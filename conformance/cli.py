@@ -53,14 +53,15 @@ def audit(
     level: Annotated[str, typer.Option(help="How much is judged: see below.", show_default=False)] = "quick",
     tokens: Annotated[int | None, typer.Option(help="In a sampled mode, not the level's.")] = None,
     seed: Annotated[int, typer.Option(help="Another is another run.")] = 0,
-    alpha: Annotated[float, typer.Option(help="False-alarm rate, for each engine.")] = 1e-6,
+    alpha: Annotated[float, typer.Option(help="False alarms per engine. Default: 1e-6.", show_default=False)] = 1e-6,
     k: Annotated[int, typer.Option("--k", "-k", help="Drafts per round.")] = 4,
     temperature: Annotated[float, typer.Option(help="0: greedy modes only.")] = 1.0,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: our own.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft. Default: our own.")] = None,
     expected: Annotated[Path | None, typer.Option(help="TOML file of known violations.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for reports. Default: in audits/.")] = None,
-    evidence: Annotated[Path | None, typer.Option(help="Folder that keeps samples, to go on.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: in audits/.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Samples to go on with. Default: in OUT.")] = None,
+    no_evidence: Annotated[bool, typer.Option("--no-evidence", help="Keep no samples.")] = False,
     control: Annotated[str | None, typer.Option(help="URL of the server without speculation.")] = None,
     served_model: Annotated[str | None, typer.Option(help="The server's. Default: the first listed.")] = None,
     workers: Annotated[int, typer.Option(help="Engine processes at once.")] = AT_ONCE,
@@ -78,6 +79,7 @@ def audit(
       specref audit my_engine_adapter:make --target ./my-model --draft ./my-draft
       specref audit http://127.0.0.1:8000/v1 --target ./my-model
     """
+    from conformance.evidence.recording import own_folder
     from conformance.interruption import ending_at_once
     from conformance.run import run_audits
 
@@ -100,8 +102,11 @@ def audit(
             os.environ[variable] = value
     called = "-".join("server" if "//" in name else name.partition(":")[0] for name in names) or "all"
     folder = out or Path("audits") / f"{called}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    with ending_at_once(console, evidence):
-        code = run_audits(names, settings, target, draft, expected, folder, console, evidence, where)
+    if evidence is not None and no_evidence:
+        raise UsageProblem(f"--evidence {evidence} and --no-evidence contradict each other; give one of them")
+    kept = None if no_evidence else evidence or own_folder(folder)
+    with ending_at_once(console, kept):
+        code = run_audits(names, settings, target, draft, expected, folder, console, kept, where)
     raise typer.Exit(code)
 
 

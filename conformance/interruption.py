@@ -24,9 +24,10 @@ def ending_at_once(console: Console, evidence: Path | None) -> Iterator[None]:
 
     def end(number: int, _: FrameType | None) -> None:
         console.show_cursor()
-        kept = f"What was judged is kept in {evidence}; the same command goes on from there"
-        lost = "Nothing was kept; with --evidence FOLDER the same command would go on where it was ended"
-        console.print(f"Interrupted. {kept if evidence else lost}.", markup=False)
+        kept = f"What was asked is kept in {evidence}; the same command with --evidence {evidence} goes on from there"
+        lost = "Nothing was kept; without --no-evidence a run can go on where it was ended"
+        said = lost if evidence is None else kept if evidence.exists() else "Nothing was asked yet"
+        console.print(f"Interrupted. {said}.", markup=False, soft_wrap=True)  # what is to be copied stays in one piece
         end_all()
         os._exit(128 + number)
 

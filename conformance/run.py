@@ -63,7 +63,7 @@ def run_audits(
     workers: Workers = HERE,
 ) -> int:
     """Audit the named engines (none named: all of the registry) and return the exit code. evidence: where the samples of each
-    engine are kept, and where an audit that was interrupted goes on. Raises UsageProblem."""
+    engine are kept, and where an audit that was interrupted goes on; None keeps none. Raises UsageProblem."""
     refuse_unwritable(folder)
     known = read_expected(expected) if expected else []
     given = list(dict.fromkeys(names)) or [entry.name for entry in REGISTRY]
@@ -96,6 +96,10 @@ def run_audits(
     files = write(reports, folder)
     print_table(reports, console)
     console.print(f"Reports: {files.html}, and report.md, report.json, junit.xml beside it", markup=False)
+    if evidence is not None and evidence.exists():
+        samples = f"Samples: {evidence} ({sum(file.stat().st_size for file in evidence.rglob('*')) / 1e6:,.1f} MB)"
+        one = chosen[0].name if len(chosen) == 1 else "ENGINE"
+        console.print(f"{samples}; judged again without the engine by: specref judge {evidence / one}", markup=False)
     for entry, report in zip(chosen, reports):
         if report.verdict is Verdict.ERROR and workers.ray is None:
             console.print(f"What {entry.name} printed, tracebacks among it: {folder}/{entry.name}*.log", markup=False)

@@ -39,7 +39,8 @@ def write_whole(path: Path, data: bytes) -> None:
             os.unlink(temporary)
         raise EvidenceProblem(
             f"cannot write {path.name} to the evidence folder: {error.strerror or error}. All that was stored before is whole: "
-            "make room (or mend the folder's permissions) and give the same command again; it goes on from there"
+            "make room (or mend the folder's permissions) and give the same command again, with --evidence and this folder; "
+            "it goes on from there"
         ) from error
 
 

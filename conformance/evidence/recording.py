@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -22,6 +23,17 @@ from conformance.statistics import Ledger
 from conformance.subject import Subject
 
 ENVIRONMENT, LEDGER, SAID = "environment.json", "ledger.json", "said.json"
+
+
+def own_folder(out: Path) -> Path:
+    """Where a run with reports in `out` keeps its samples: a folder of its own, which no earlier run has written to, since
+    whoever gives a command again may have changed the engine. Nothing is made.
+
+    >>> own_folder(Path("out")).name
+    'evidence'
+    """
+    names = ("evidence" if number == 1 else f"evidence-{number}" for number in count(1))
+    return next(out / name for name in names if not (out / name).exists())
 
 
 class Evidence(Protocol):

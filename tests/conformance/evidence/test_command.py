@@ -1,4 +1,4 @@
-"""The command keeps evidence where it is told to, goes on there, and judges it again."""
+"""The command keeps evidence beside its reports or where it is told to, goes on there, and judges it again."""
 
 from __future__ import annotations
 
@@ -68,3 +68,32 @@ def test_an_interrupted_command_goes_on_and_its_evidence_gives_the_same_report(
     capsys.readouterr()
     assert ended(monkeypatch, *words, "--seed", "3", "--evidence", "kept") == 2
     assert "settings seed was 0 and is 3" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("specref")
+def test_evidence_lies_beside_the_reports_and_a_command_given_again_asks_the_engine_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("audit", "small", "--level", "tiny", "--out", "out")
+    assert ended(monkeypatch, *words) == 0
+    assert "specref judge out/evidence/small" in " ".join(capsys.readouterr().out.split())
+    first = {path: path.read_bytes() for path in Path("out/evidence").rglob("*.gz")}
+    monkeypatch.setattr(Breaks, "left", 0)  # what the engine was asked before is not read from the folder
+    assert ended(monkeypatch, *words) != 0
+    monkeypatch.setattr(Breaks, "left", 10**9)
+    assert ended(monkeypatch, *words, "--seed", "3") == 0  # and another plan is no problem
+    assert {path: path.read_bytes() for path in Path("out/evidence").rglob("*.gz")} == first
+    assert ended(monkeypatch, "judge", "out/evidence/small", "--out", "again") == 0
+    assert ended(monkeypatch, "judge", "out/evidence-3/small", "--out", "other") == 0
+    assert report("other") == report("out")
+    assert report("again").seed == 0
+
+
+@pytest.mark.usefixtures("specref")
+def test_no_evidence_keeps_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("audit", "small", "--level", "tiny", "--out", "out", "--no-evidence")
+    assert ended(monkeypatch, *words) == 0
+    assert "Samples:" not in capsys.readouterr().out
+    assert not list(Path("out").glob("evidence*"))
+    assert ended(monkeypatch, *words, "--evidence", "kept") == 2
+    assert "contradict each other; give one of them" in capsys.readouterr().err
