@@ -6,6 +6,7 @@ repetition. What it allows is computed from the target's own logits along the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -81,7 +82,7 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
             places.append(Place(setting, "an answer or a refusal", f"the end of the engine, twice ({one.end[:120]})"))
             continue
         if one.refusal is not None:
-            if setting.replace("_", "") not in one.refusal.lower().replace("_", "").replace("-", "").replace(" ", ""):
+            if not _names(one.probe, one.refusal):
                 places.append(Place(setting, "a refusal that names the setting", repr(one.refusal[:80])))
             continue
         if not one.outputs or not any(output.tokens for output in one.outputs):
@@ -91,6 +92,17 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
             places.append(place)
     claim = "every setting was obeyed or refused"
     return judged("LOUD-1", mode, places, n=len(tried), planned=planned, unit="settings", claim=claim)
+
+
+def _names(probe: Probe, refusal: str) -> bool:
+    """Whether a refusal names what a probe tries, or the ends that come with it.
+
+    >>> probe = Probe("min_tokens", SamplingSettings(max_tokens=8, min_tokens=8, eos=(2, 3)))
+    >>> [_names(probe, said) for said in ("no minTokens here", "eos: there is one end, got 2", "error 7")]
+    [True, True, False]
+    """
+    said = re.sub("[_ -]", "", refusal.lower())
+    return probe.setting.replace("_", "") in said or (bool(probe.settings.eos) and "eos" in said)
 
 
 def _disobeyed(one: Tried, margin: float) -> Place | None:
