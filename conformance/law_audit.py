@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.asked_law import forbids
 from conformance.cases import Case, part
-from conformance.checks.law import DRAFT, detectable, law_findings, sample_of_laws
+from conformance.checks.law import DRAFT, dependence, detectable, law_findings, sample_of_laws
 from conformance.contributions import contributions
 from conformance.findings import Finding, Statistic, Verdict
 from conformance.levels import AuditSettings
@@ -18,13 +18,17 @@ from conformance.sampled_case import SampledCase
 from conformance.statistics import Ledger, ModePlan, Plan
 from conformance.statistics.bank_checks import BankCheck
 from conformance.statistics.bets import seals
+from conformance.statistics.check import Check
+from conformance.statistics.dependence import LagCheck
 from conformance.subject import Subject
 
 POOLED = "all cases together"
-"""The part of a ledger in which every case adds to one account of the fault bank: what is wrong everywhere shows soonest."""
+"""The part of a ledger in which every case adds to one account of each pooled check: what is wrong everywhere shows soonest."""
 ELSEWHERE = "judged elsewhere"
 """The part of a ledger that stands for what is judged by statistics outside of it."""
 POOLED_WEIGHT = 0.1
+POOLED_CHECKS = {"bank": 0.8, "lag": 0.2}
+"""What is added up over cases, and its part of that weight: LAW-1, and LAW-2, for which a single case has few tokens."""
 MOST_LEAST = 1_000
 """Tokens that a case needs before its own bound is worth stating."""
 
@@ -52,7 +56,7 @@ def sealed_ledgers(
         plans = [_plan(case, settings, subjects[case.pair], here * case.weight * (1 - pooled), without) for case in some]
         if pooled:
             tokens = sum(case.tokens for case in some)
-            plans.append(ModePlan(POOLED, here * pooled, {"bank": 1.0}, tokens, bets=seals(without)))
+            plans.append(ModePlan(POOLED, here * pooled, POOLED_CHECKS, tokens, k=settings.k, bets=seals(without)))
         if here < 1:
             plans.append(ModePlan(ELSEWHERE, 1 - here, {"greedy": 1.0}, 1))
         ledgers[what] = Ledger(Plan(tuple(plans), settings.alpha), f"{name} seed {settings.seed}", settings.seed)
@@ -99,16 +103,18 @@ def can_catch(
 
 
 def pool(ledger: Ledger, cases: Sequence[Case]) -> None:
-    """Add up every case's account of the bank, in the order of the plan."""
+    """Add up every case's account of the pooled checks, in the order of the plan. Bets on the tokens of independent requests
+    multiply, and counts of pairs add, whichever case they are of: what is added up is one fair bet on all of them."""
     if POOLED not in ledger.judges:
         return
     whole = ledger.judges[POOLED]
-    account, whole.tokens = BankCheck(whole.bank), 0
-    for case in cases:
-        if case.name in ledger.judges:
-            account.merge(ledger.judges[case.name].checks["bank"])
-            whole.tokens += ledger.judges[case.name].tokens
-    whole.checks["bank"] = account
+    accounts: list[Check] = [BankCheck(whole.bank), LagCheck(whole.plan.has_q, whole.plan.k + 1)]
+    judges = [ledger.judges[case.name] for case in cases if case.name in ledger.judges]
+    for account in accounts:
+        for judge in judges:
+            account.merge(judge.checks[account.name])
+    whole.checks = {account.name: account for account in accounts}
+    whole.tokens = sum(judge.tokens for judge in judges)
 
 
 def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledger]) -> list[Finding]:
@@ -132,7 +138,7 @@ def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledge
         if what != "lossy":  # which are not expected to follow any law that is known
             rest = [state for state in rest if state.done and state.case.name not in proven]
         if POOLED in ledger.judges and rest:
-            found.append(_pooled(ledger, what, rest))
+            found += _pooled(ledger, what, rest)
     return found
 
 
@@ -161,32 +167,43 @@ def _explained(finding: Finding, state: SampledCase, ledger: Ledger) -> Finding:
     return replace(finding, contributions=contributions(state, bank, held))
 
 
-def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase]) -> Finding:
-    """What cases say together. Those that are proven wrong by themselves are left out: they would hide what holds for the rest,
-    and a bet on a case that is as it should be is a fair one whatever the others came to."""
+def _pooled(ledger: Ledger, what: str, states: Sequence[SampledCase]) -> list[Finding]:
+    """What cases say together, of LAW-1 and of LAW-2. Those that are proven wrong by themselves are left out: they would hide
+    what holds for the rest, and a bet on a case that is as it should be is a fair one whatever the others came to."""
     pool(ledger, [state.case for state in states])
     plan, judge = ledger.plan[POOLED], ledger.judges[POOLED]
-    evidence = judge.checks["bank"].evidence()
-    wrong = any(getattr(one, "mode", "") == POOLED for one in ledger.look().named)
+    evidence = {one.check: one for one in judge.evidence()}
+    named = [one.check for one in ledger.look().named if one.mode == POOLED]
     whole = judge.tokens >= sum(state.case.tokens for state in states)
-    verdict = Verdict.VIOLATES if wrong else Verdict.CONFORMS if whole else Verdict.INCONCLUSIVE
-    sample = [state.rows for state in states if state.tokens]
-    p, q = (np.concatenate([rows[side][:64] for rows in sample]) for side in (0, 1))
-    about = f"{judge.tokens} tokens of {len(sample)} cases ({what}; none that is proven wrong or was not finished)"
-    said = "do not follow the laws that were asked for" if wrong else "agree with the laws that were asked for"
-    held = f": {evidence.holder}" if wrong else ""
-    return Finding(
-        "LAW-1",
-        POOLED if what == "speculation" else f"{POOLED} ({what})",
-        verdict if what != "lossy" or verdict is not Verdict.VIOLATES else Verdict.LOSSY_AS_DECLARED,
-        f"together {about} {said}{held}",
-        n=judge.tokens,
-        planned=min(plan.registered_n, sum(state.case.tokens for state in states)),
-        alpha=ledger.plan.alpha,
-        log10_evidence=evidence.log10_e,
-        statistics=(Statistic("bank", evidence.n, log10_evidence=evidence.log10_e, holder=evidence.holder),),
-        detects="in every case at once: " + detectable(judge.bank, plan, ledger.plan.alpha, (p, q), max(judge.tokens, 1)),
-    )
+    p, q = (np.concatenate([state.rows[side][:64] for state in states]) for side in (0, 1))
+    caught = {
+        "bank": detectable(judge.bank, plan, ledger.plan.alpha, (p, q), max(judge.tokens, 1)),
+        "lag": dependence(ledger, POOLED, list(evidence.values())),
+    }
+    claims = {
+        "bank": "the laws that were asked for",
+        "lag": "the laws that were asked for, in what tokens say about each other",
+    }
+    about = f"{judge.tokens} tokens of {plural(len(states), 'case')} ({what}; none that is proven wrong or was not finished)"
+    findings = []
+    for requirement, check in (("LAW-1", "bank"), ("LAW-2", "lag")):
+        one, wrong = evidence[check], check in named
+        verdict = Verdict.VIOLATES if wrong else Verdict.CONFORMS if whole else Verdict.INCONCLUSIVE
+        said = f"do not follow {claims[check]}: {one.holder}" if wrong else f"agree with {claims[check]}"
+        finding = Finding(
+            requirement,
+            POOLED if what == "speculation" else f"{POOLED} ({what})",
+            verdict if what != "lossy" or verdict is not Verdict.VIOLATES else Verdict.LOSSY_AS_DECLARED,
+            f"together {about} {said}",
+            n=judge.tokens,
+            planned=min(plan.registered_n, sum(state.case.tokens for state in states)),
+            alpha=ledger.plan.alpha,
+            log10_evidence=one.log10_e,
+            statistics=(Statistic(check, one.n, log10_evidence=one.log10_e, holder=one.holder),),
+            detects=f"in every case at once: {caught[check]}" if caught[check] else "",
+        )
+        findings.append(finding)
+    return findings
 
 
 def _with_refusals(finding: Finding, state: SampledCase) -> Finding:

@@ -63,7 +63,7 @@ def law_findings(
                 alpha=ledger.plan.alpha,
                 log10_evidence=share,
                 statistics=tuple(_statistic(one) for one in checks),
-                detects=detects if requirement == "LAW-1" else _dependence(ledger, mode, checks),
+                detects=detects if requirement == "LAW-1" else dependence(ledger, mode, checks),
             )
         )
     return findings
@@ -112,7 +112,7 @@ def detectable(
     return ", ".join(found) or NOTHING
 
 
-def _dependence(ledger: Ledger, mode: str, checks: Sequence[Evidence]) -> str:
+def dependence(ledger: Ledger, mode: str, checks: Sequence[Evidence]) -> str:
     """The smallest correlation between successive tokens that the lag check had shown with probability 99.9%, in words."""
     lag = next((one for one in checks if one.check == "lag"), None)
     check = ledger.judges[mode].checks.get("lag")

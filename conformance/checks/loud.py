@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from conformance.checks.places import Place, judged, nonsense
+from conformance.checks.places import Place, judged, nonsense, rate_caught
 from conformance.components import Mask
 from conformance.findings import Finding
 from conformance.protocols import LOSSY_RULES, Mode, Output, Request, Tokens
@@ -91,7 +91,17 @@ def loud_findings(mode: str, tried: Sequence[Tried], *, margin: float, planned: 
         if place is not None:
             places.append(place)
     claim = "every setting was obeyed or refused"
-    return judged("LOUD-1", mode, places, n=len(tried), planned=planned, unit="settings", claim=claim)
+    found = judged("LOUD-1", mode, places, n=len(tried), planned=planned, unit="settings", claim=claim)
+    return replace(found, detects=_caught(tried))
+
+
+def _caught(tried: Sequence[Tried]) -> str:
+    """What would have been seen of any setting that was tried: tokens that it forbids, at a rate that follows from how many
+    were looked at; that it is ignored altogether, which lets most tokens through, shows in a few."""
+    looked = [sum(len(output.tokens) for output in one.outputs) for one in tried if one.refusal is None and one.end is None]
+    if not looked:
+        return f"a refusal that does not name its setting, of {len(tried)}" if tried else ""
+    return f"one of {len(looked)} settings, where {rate_caught(min(looked)):.2g} of the tokens are such as it forbids"
 
 
 def _names(probe: Probe, refusal: str) -> bool:
@@ -180,4 +190,5 @@ def declared_finding(mode: Mode) -> Finding:
         [Place(f"the rule {mode.rule!r}", "a declaration that it changes the law", "none")] if lossy and not mode.lossy else []
     )
     claim = "a rule that changes the law is declared" if lossy else "the declared rule keeps the law"
-    return judged("LOUD-2", mode.name, places, n=1, planned=1, unit="modes", claim=claim)
+    found = judged("LOUD-2", mode.name, places, n=1, planned=1, unit="modes", claim=claim)
+    return replace(found, detects="a rule whose name says that it changes the law, undeclared")

@@ -3,10 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from conformance.checks.law import NOTHING
 from conformance.coverage import MET, MISSED
 from conformance.engines import REGISTRY
 from conformance.expected import read_expected
 from conformance.findings import EngineReport, Finding, Verdict, from_json, to_json
+from conformance.law_audit import POOLED
 from conformance.published import BEGIN, END, EXPECTED, current, known, matrix, modes, reports_in, table, verdicts
 from conformance.systems import REPORTS
 
@@ -62,6 +64,10 @@ def test_every_published_conforms_states_n_and_what_it_excludes() -> None:
         conforming = [one for one in report.findings if one.verdict is Verdict.CONFORMS]
         silent = [(one.requirement, one.mode) for one in conforming if one.n < max(one.planned, 1) or not one.detects]
         assert not silent, path.parent.name
+        pooled = [one for one in conforming if one.requirement == "LAW-1" and one.mode.startswith(POOLED)]
+        small = [one.mode for one in conforming if one.requirement == "LAW-1" and one.detects == NOTHING]
+        assert not small or pooled, f"{path.parent.name}: nothing is excluded in {small}, nor in all cases together"
+        assert not [one.mode for one in pooled if NOTHING in one.detects], path.parent.name
 
 
 def test_a_row_says_what_an_engine_violates(tmp_path: Path) -> None:

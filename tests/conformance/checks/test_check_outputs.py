@@ -13,6 +13,7 @@ from conformance.checks.batch import bits_finding, company_finding, row_law_find
 from conformance.checks.instances import draw
 from conformance.checks.logprob import logprob_findings
 from conformance.checks.loud import Probe, Tried, allowed_tokens, declared_finding, loud_findings, probes
+from conformance.checks.places import rate_caught
 from conformance.checks.seed import independence_finding, repeat_findings
 from conformance.components import Logits
 from conformance.findings import Finding, Verdict
@@ -75,9 +76,14 @@ LOUD_FAULTS = {f"{probe.setting} ignored without a word": probe for probe in PRO
 
 
 def test_obeyed_and_refused_settings_conform() -> None:
-    assert loud_findings("m", [obedient(probe) for probe in PROBES], margin=1e-9, planned=10).verdict is Verdict.CONFORMS
+    obeyed = loud_findings("m", [obedient(probe) for probe in PROBES], margin=1e-9, planned=10)
+    assert obeyed.verdict is Verdict.CONFORMS
+    least = min(sum(len(output.tokens) for output in obedient(probe).outputs) for probe in PROBES)
+    assert obeyed.detects == f"one of 10 settings, where {rate_caught(least):.2g} of the tokens are such as it forbids"
     refused = [Tried(probe, refusal=f"{probe.setting.replace('_', ' ')} is not supported with drafts") for probe in PROBES]
-    assert loud_findings("m", refused, margin=0.0, planned=10).verdict is Verdict.CONFORMS
+    found = loud_findings("m", refused, margin=0.0, planned=10)
+    assert found.verdict is Verdict.CONFORMS
+    assert found.detects == "a refusal that does not name its setting, of 10"
 
 
 @pytest.mark.parametrize("name", LOUD_FAULTS)
