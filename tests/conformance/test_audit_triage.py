@@ -9,28 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conformance.audit import Pair, audit_engine
-from conformance.case_plan import CasePlan
-from conformance.cases import PLAIN, Case, Setting
-from conformance.components import Component
+from conformance.audit import audit_engine
 from conformance.controls import VOCABULARY, instance
-from conformance.engines.own_components import ReferenceChain
 from conformance.findings import Verdict
 from conformance.harness import InProcess
 from conformance.levels import Level
-from conformance.parts_found import OTHER_LAW
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Output, Request
-from conformance.scoring import TableScorer
 from conformance.statistics.tolerance import Tolerance
 from specref.chance import Chance, SampledChance
 from specref.draft import Draft
-from specref.generate import Drafter
 from specref.laws import Law
 from specref.models import LanguageModel, TableModel, Tokens
 from specref.rules import Rule, Verified, rewired
-from specref.rules.chain import ratio
-from tests.conformance.promising_engine import Overconfident, TwoModes, settings, subject
+from tests.conformance.promising_engine import TwoModes, settings, subject
 from tests.conformance.wrong_engine import accept_all
 
 LEVEL = Level("triage", 4_000, 4, "a test", "plain", 0, 1)
@@ -293,176 +285,3 @@ def test_what_the_measured_tolerance_explains_is_numerics(eta: float, family: st
     report = audit_engine("coarse", lambda: InProcess(Rounds(*instance())), about, settings(LEVEL, max_tokens=24))
     (wrong,) = [one for one in report.findings if one.requirement == "LAW-1" and one.verdict is Verdict.VIOLATES]
     assert re.search(rf"Cause \(({family})\): ", wrong.summary), wrong.summary
-
-
-class ClaimsAnother(TwoModes):
-    """draft: drafts are handed over with another law than they were drawn from; a component that drafts shows such a thing."""
-
-    drafter_name = "draft model"
-
-    def modes(self, k: int) -> Sequence[Mode]:
-        off, ratio = super().modes(k)
-        return (off, replace(ratio, drafter=self.drafter_name))
-
-    def drafter(self, mode: Mode, request: Request) -> Drafter:
-        honest = super().drafter(mode, request)
-        return Renumbered(honest) if request.settings.temperature > 0 else honest
-
-    def components(self) -> Sequence[Component]:
-        return (Overconfident(),)
-
-
-class Renumbered:
-    """Claims the law that drafts were drawn from in another order of its tokens."""
-
-    def __init__(self, honest: Drafter) -> None:
-        self.honest = honest
-
-    def draft(self, context: Tokens, k: int, chance: Chance) -> Draft:
-        made = self.honest.draft(context, k, chance)
-        return Draft.claimed(made.tokens, [law[::-1] for law in made.laws])
-
-
-class FromTheTargetElsewhere(FromTheTarget):
-    """rule, while a component that this mode does not draft with claims another law."""
-
-    def modes(self, k: int) -> Sequence[Mode]:
-        off, ratio = super().modes(k)
-        return (off, replace(ratio, drafter="some other drafter"))
-
-    def components(self) -> Sequence[Component]:
-        return (Overconfident(),)
-
-
-@pytest.mark.parametrize(
-    ("fault", "temperature", "says"),
-    [
-        (ClaimsAnother, 1.0, f"Cause (draft): {OTHER_LAW} (draft model)"),
-        (ClaimsAnother, 0.5, f"Cause (draft): {OTHER_LAW} (draft model)"),
-        (FromTheTargetElsewhere, 1.0, "Cause (rule): "),
-    ],
-)
-def test_a_mode_is_blamed_on_its_own_drafter_alone(fault: type[TwoModes], temperature: float, says: str) -> None:
-    level = replace(LEVEL, rows=4_096)
-    made = settings(level, temperature=temperature, max_tokens=24)
-    report = audit_engine("faulty", lambda: InProcess(fault(*instance())), subject(), made)
-    found = {(one.requirement, one.mode): one for one in report.findings}
-    assert found["DRAFT-1", "component: draft model"].verdict is Verdict.VIOLATES
-    assert says in found["LAW-1", "draft model, ratio"].summary
-
-
-class Whole(ReferenceChain):
-    """Applies temperature itself, and loses it."""
-
-    applies = ("temperature",)
-
-    def __init__(self) -> None:
-        super().__init__("ratio", rewired(ratio, residual=lambda p, q: p), "whole")
-
-
-class PartsOfTheSettings(GarbageHeats):
-    """settings, as the parts show it; top-k does not end the engine."""
-
-    def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
-        return TwoModes.generate(self, mode, requests)
-
-    def components(self) -> Sequence[Component]:
-        return (ReferenceChain("ratio"), Whole())
-
-
-class PartsOfTheRule(FromTheTarget):
-    """rule, as the parts show it: what is handed laws violates too."""
-
-    def components(self) -> Sequence[Component]:
-        return (ReferenceChain("ratio"), ReferenceChain("ratio", rewired(ratio, residual=lambda p, q: p), "rule"), Whole())
-
-
-class RowsBesideParts(WrongRows):
-    """rows, which the probes see; parts that lose settings do not explain that a request alone conforms."""
-
-    def components(self) -> Sequence[Component]:
-        return (ReferenceChain("ratio"), Whole())
-
-
-class ContextBesideParts(ReadsLate):
-    """context: temperature 0 violates too, which lost settings do not explain."""
-
-    def components(self) -> Sequence[Component]:
-        return (ReferenceChain("ratio"), Whole())
-
-
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (PartsOfTheSettings, "Cause (settings): sampling settings do not reach verification; at temperature 0 it conforms"),
-        (PartsOfTheRule, "Cause (rule): "),
-        (RowsBesideParts, "Cause (rows): "),
-        (ContextBesideParts, "Cause (context): "),
-    ],
-)
-def test_parts_seen_alone_say_whether_settings_are_lost(fault: type[TwoModes], says: str) -> None:
-    made = settings(replace(LEVEL, rows=4_096), max_tokens=24)
-    report = audit_engine("faulty", lambda: InProcess(fault(*instance())), subject(), made)
-    found = {(one.requirement, one.mode): one for one in report.findings}
-    assert found["LAW-3", "component: whole"].verdict is Verdict.VIOLATES
-    law = found["LAW-1", "draft model, ratio"]
-    assert says in law.summary
-    lost = "component: whole, which applies temperature itself, violates LAW-3" in law.violations
-    assert lost is (fault is PartsOfTheSettings)
-
-
-class WrongOnTheSecond(ReadsLate):
-    """models: wrong with the second pair of models alone, whatever the settings."""
-
-    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
-        honest = self.target is not PAIRS[1][0]
-        return TwoModes.processed(self, model, mode, request) if honest else super().processed(model, mode, request)
-
-
-class TopKLostOnTheSecond(TwoModes):
-    """settings: with the second pair of models, top-k does not reach verification."""
-
-    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
-        if model is PAIRS[1][0] and mode.speculates:
-            request = replace(request, settings=replace(request.settings, top_k=None))
-        return super().processed(model, mode, request)
-
-
-class WrongOnTheSecondAlways(TwoModes):
-    """control: with the second pair of models the draft answers, speculation on or off."""
-
-    def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
-        return super().processed(self.draft if model is PAIRS[1][0] else model, mode, request)
-
-
-PAIRS = [instance(number) for number in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (WrongOnTheSecond, "Cause (models): with the models second the plain setting violates too"),
-        (TopKLostOnTheSecond, "Cause (settings): the plain setting conforms, so top_k does not"),
-        (WrongOnTheSecondAlways, "Cause (control): the same is seen without speculation"),
-    ],
-)
-def test_what_is_wrong_with_other_models_alone(fault: type[TwoModes], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.audit.plan_cases", lambda *_: CasePlan(planned(fault)))
-    both = [replace(subject(), target=TableScorer(target), draft=TableScorer(draft)) for target, draft in PAIRS]
-    report = audit_engine(
-        "faulty",
-        lambda: InProcess(fault(*PAIRS[0])),
-        both[0],
-        settings(replace(LEVEL, cases="all"), max_tokens=24),
-        others=[Pair("second", lambda: InProcess(fault(*PAIRS[1])), both[1])],
-    )
-    (wrong,) = [one for one in report.findings if one.requirement == "LAW-1" and "Cause" in one.summary]
-    assert wrong.mode == "draft model, ratio [top-k 5, second]"
-    assert says in wrong.summary
-
-
-def planned(fault: type[TwoModes]) -> tuple[Case, ...]:
-    """Both modes with the plain setting and the first models, and one case with another setting and the second."""
-    off, ratio = fault(*PAIRS[0]).modes(2)
-    other = Case(ratio, Setting("top-k 5", {"top_k": 5}), 1, "second", tokens=2_000, weight=0.5)
-    return (Case(off, Setting(PLAIN), tokens=2_000), Case(ratio, Setting(PLAIN), tokens=2_000, weight=0.5), other)

@@ -12,13 +12,15 @@ import transformers
 
 from conformance.checks.component_law import component_findings, mixup_finding, rounds_of
 from conformance.checks.draft import draft_law_finding, proposals
-from conformance.checks.kv import cache_finding, run, schedules
+from conformance.checks.kv import CacheState, cache_finding, run, schedules
 from conformance.checks.tree import node_logits_finding, trees
 from conformance.components import Logits, kind_of
 from conformance.engines.transformers.architectures import ARCHITECTURES, V
 from conformance.engines.transformers.caches import KINDS, ModelCache, ModelCaches, every_cache
 from conformance.engines.transformers.components import all_components
 from conformance.engines.transformers.drafters import SETUPS, GeneratorDrafts, drafters, generator_names
+from conformance.engines.transformers.filled_cache import FilledCache
+from conformance.engines.transformers.modes import all_modes
 from conformance.engines.transformers.readers import PAIRS, MaskedTree
 from conformance.engines.transformers.verifiers import verifiers
 from conformance.findings import Finding, Verdict
@@ -148,9 +150,25 @@ def test_a_mask_that_lets_siblings_see_each_other_is_seen(monkeypatch: pytest.Mo
     assert node_finding(reader, 4).verdict is Verdict.VIOLATES
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.0, Verdict.CONFORMS), (0.5, Verdict.VIOLATES)])
+def test_only_a_cache_that_was_filled_before_holds_something_else(share: float, verdict: Verdict) -> None:
+    prompts = [(5, 6, 7, 8, 9, 5, 6, 7), (11, 12, 11, 12, 11, 12), (30, 31, 32)]
+    part = FilledCache(share)
+    rounds = [one for heat in (0.0, 1.0) for one in part.watch(prompts, 12, heat, 3, "").rounds]
+    states = [CacheState("", one.committed[:-1], *one.cache) for one in rounds if one.cache is not None]
+    assert len(states) == len(rounds) > 2 * len(prompts)
+    assert cache_finding(part.name, states, 1, tolerance=part.tolerance).verdict is verdict
+
+
+def test_modes_with_a_cached_prefix_name_the_part_that_shows_their_cache() -> None:
+    named = {mode.name: mode.cache for mode in all_modes(4, 4) if mode.speculates and mode.options.get("cache") == "prefix"}
+    assert len(named) > 2
+    assert set(named.values()) == {FilledCache.name}
+
+
 def test_every_part_is_a_component_and_caches_are_a_share_of_them() -> None:
     parts: Sequence[Any] = all_components()
-    assert {kind_of(part) for part in parts if not isinstance(part, ModelCaches)} == {"verifier", "drafts", "reader"}
+    assert {kind_of(part) for part in parts if not isinstance(part, ModelCaches)} == {"verifier", "drafts", "reader", "rounds"}
     assert {part.kind for part in parts if isinstance(part, ModelCaches)} == set(KINDS)
     assert {part.architecture for part in parts if isinstance(part, ModelCaches)} < set(ARCHITECTURES)
     assert len({part.name for part in parts}) == len(parts)

@@ -41,6 +41,8 @@ CONFIDENCE = 0.4
 
 CACHED = {"prefix": "cached prefix"}
 """What modes are called after a cache, where it is not the name of its kind."""
+FILLED = "assisted generation on a filled cache"
+"""The component whose rounds show the cache of a speculating mode with a cached prefix."""
 CACHES = ("static", "prefix", "quantized")
 """Every cache beside the default one, the dynamic one. "prefix" is a dynamic one that has read the first part of the prompt."""
 
@@ -63,7 +65,8 @@ def _brief_modes(main: Sequence[Mode]) -> Iterator[Mode]:
                 if (mode.speculation, cache) not in had:
                     lossy = mode.lossy or (ROUNDED if cache == "quantized" else "")
                     name = f"{mode.name}, {CACHED.get(cache, f'{cache} cache')}"
-                    yield replace(mode, name=name, options={"cache": cache}, lossy=lossy, brief=True)
+                    part = FILLED if cache == "prefix" else ""
+                    yield replace(mode, name=name, options={"cache": cache}, lossy=lossy, brief=True, cache=part)
 
 
 def _main_modes(k: int, layers: int) -> Sequence[Mode]:
@@ -95,8 +98,8 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
         _lookup("prompt lookup, static cache", lookup, options=static),
         _drafts("early exit, static cache", early, options=static),
         Mode("off, cached prefix", options=prefix, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
-        _drafts("assistant model, cached prefix", constant, options=prefix),
-        _lookup("prompt lookup, cached prefix", lookup, options=prefix),
+        _drafts("assistant model, cached prefix", constant, options=prefix, cache=FILLED),
+        _lookup("prompt lookup, cached prefix", lookup, options=prefix, cache=FILLED),
         Mode("off, quantized cache", options=quantized, rule="target", order=ORDER, lossy=ROUNDED),
         _drafts("assistant model, quantized cache", constant, options=quantized, lossy=ROUNDED),
         Mode("off, guidance", options=guided, rule="target", order=ORDER, lossy=GUIDED),
