@@ -20,6 +20,7 @@ from conformance.findings import Finding, Verdict
 from conformance.greedy_audit import Continued, has_margin, paired_of
 from conformance.law_audit import findings_of_cases
 from conformance.levels import AuditSettings
+from conformance.parts_found import with_parts_that_explain
 from conformance.protocols import Mode, Output, Request
 from conformance.sampled_case import SampledCase
 from conformance.silent import chosen_instead_of_drawn, seeds_that_end_it
@@ -98,7 +99,8 @@ class Gathered:
         self._whole()
         order = {name: place for place, name in enumerate(self.names())}
         found = sorted(self.findings.values(), key=lambda one: (order.get(one.mode, len(order)), one.mode, one.requirement))
-        return not_speculations(found, self.controls())
+        modes = {mode.name: mode for mode in self.modes} | {state.case.name: state.mode for state in self.states}
+        return with_parts_that_explain(not_speculations(found, self.controls()), modes)
 
     def _ends(self, mode: Mode) -> None:
         """STOP in one mode, over all that it answered."""

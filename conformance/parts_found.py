@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from conformance.expected import COMPONENT
 from conformance.findings import Finding, Verdict
@@ -67,3 +68,34 @@ def settings_do_not_arrive(found: Found) -> tuple[str, ...]:
         return ()
     said = [f"{one.mode}, which applies {' and '.join(one.applies)} itself, violates LAW-3" for one in lost]
     return (*said, f"all {len(right)} parts that are handed laws conform")
+
+
+READ = ("LAW-1", "LAW-2", "GREEDY-1", "GREEDY-4", "LOGPROB-1")
+"""What a cache with other entries makes wrong; a drafter that claims another law, the first two."""
+
+
+def with_parts_that_explain(findings: Sequence[Finding], modes: Mapping[str, Mode]) -> list[Finding]:
+    """The findings: violations of a mode name the part of its own that is wrong alone, where that explains them. modes: of each
+    case, by name.
+
+    >>> mode = Mode("fast", {"k": 4}, cache="paged")
+    >>> wrong = [Finding(*one, Verdict.VIOLATES, "wrong") for one in (("KV-1", "component: paged"), ("GREEDY-1", "fast"))]
+    >>> [one.summary for one in with_parts_that_explain(wrong, {"fast": mode})]
+    ['wrong', 'wrong. KV-1 of component: paged explains it']
+    """
+    wrong = {(one.requirement, one.mode) for one in findings if one.verdict is Verdict.VIOLATES}
+
+    def told(one: Finding) -> Finding:
+        mode = modes.get(one.mode)
+        if mode is None or one.verdict is not Verdict.VIOLATES or one.not_speculation:
+            return one
+        explaining = [("DRAFT-1", mode.drafter)] if one.requirement in READ[:2] else []
+        explaining += [("KV-1", mode.cache)] if one.requirement in READ else []
+        parts = [f"{what} of {COMPONENT}{part}" for what, part in explaining if (what, COMPONENT + part) in wrong]
+        return (
+            replace(one, summary=f"{one.summary}. {' and '.join(parts)} {'explain' if parts[1:] else 'explains'} it")
+            if parts
+            else one
+        )
+
+    return [told(one) for one in findings]

@@ -83,10 +83,9 @@ def narrow(
     if not came_to("LAW-1", case.name, Verdict.VIOLATES) and not wrong:
         why = "tokens follow the law one by one but not jointly: random numbers are shared or used again"
         return Diagnosis("seed", f"{why}; not ruled out: some requests follow another law than others")
-    of_drafts = drafter_violates(mode, found)
+    of_drafts, of_cache = drafter_violates(mode, found), cache_violates(mode, found)
     if of_drafts and not any("LAW" in one for one in guilty_parts(mode, found)):
-        return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", of_drafts)
-    of_cache = cache_violates(mode, found)
+        return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", (*of_drafts, *of_cache))
     if of_cache:
         return Diagnosis("context", f"{OTHER_ENTRIES} ({mode.cache})", of_cache)
     wrong_plainly = any(came_to(one, mode.name, Verdict.VIOLATES) for one in ("LAW-2", "GREEDY-1"))

@@ -166,6 +166,10 @@ class KeepsOtherEntries(ReadsLate):
 def test_a_mode_is_blamed_on_the_cache_that_it_names() -> None:
     made = settings(replace(LEVEL, rows=256), max_tokens=24)
     report = audit_engine("faulty", lambda: InProcess(KeepsOtherEntries(*instance())), subject(), made)
-    law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", "draft model, ratio"))
+    law, greedy = (
+        next(one for one in report.findings if (one.requirement, one.mode) == (requirement, "draft model, ratio"))
+        for requirement in ("LAW-1", "GREEDY-1")
+    )
+    assert greedy.summary.endswith("KV-1 of component: its rounds explains it")
     assert f"Cause (context): {OTHER_ENTRIES} (its rounds)" in law.summary
     assert any(place.startswith("component: its rounds violates KV-1") for place in law.violations)
