@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.protocols import Tokens
+from conformance.protocols import Mode, Output, Tokens
 from conformance.scoring import copying_laws
 from conformance.statistics.evidence import Floats, WrongUse
 from conformance.statistics.kept_sets import Filter, MinP, Temperature, TopK, TopP
@@ -33,6 +33,43 @@ class Asked:
     p: Floats
     q: Floats
     edges: TruncationBets | None = None
+
+
+def as_declared(mode: Mode, p: Floats, q: Floats, drafted: Sequence[bool]) -> Floats:
+    """The laws `[n, V]` that a mode declares: p, or the mixture of its ensemble where a token was `drafted`.
+
+    Whether it is, is known before the token is drawn, so that the place has one law.
+
+    >>> mode = Mode("mix", {"k": 1}, exposes_rounds=True, lossy="a mixture", ensemble=0.5)
+    >>> as_declared(mode, np.array([[1.0, 0.0]] * 2), np.array([[0.0, 1.0]] * 2), [True, False]).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
+    """
+    if mode.ensemble == 1:
+        return p
+    return np.where(np.array(drafted, dtype=bool)[:, None], mode.ensemble * p + (1 - mode.ensemble) * q, p)
+
+
+def drafted_places(output: Output, length: int) -> list[bool]:
+    """Whether a draft stood at each of the first `length` places of an output; without rounds, everywhere.
+
+    >>> from conformance.protocols import RecordedRound
+    >>> drafted_places(Output((5, 9, 4), (RecordedRound(0, (5, 6), 1, (5, 9)), RecordedRound(2, (), 0, (4,)))), 3)
+    [True, True, False]
+    """
+    if output.rounds is None:
+        return [True] * length
+    return [place < len(one.drafted) for one in output.rounds for place in range(len(one.emitted))][:length]
+
+
+def mixture_is_known(mode: Mode, settings: SamplingSettings) -> bool:
+    """Whether q is known to be what a lossy mode mixes in: nothing truncates it, and unless the mode declares that its drafts
+    are drawn under the request's own settings, these ask for nothing.
+
+    >>> mode = Mode("mix", {"k": 1}, lossy="a mixture", ensemble=0.5)
+    >>> [mixture_is_known(mode, SamplingSettings(max_tokens=4, temperature=heat)) for heat in (1.0, 0.5)]
+    [True, False]
+    """
+    return mode.ensemble < 1 and (not settings.processors() or (mode.exact_draft and not forbids(settings)))
 
 
 def forbids(settings: SamplingSettings) -> bool:

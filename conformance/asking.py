@@ -34,6 +34,9 @@ class Asking:
     answered: list[tuple[Request, Output]] = field(default_factory=list)
     refusals: int = 0
 
+    def __post_init__(self) -> None:
+        self.subject = self.subject.under(self.mode)
+
     @property
     def longest(self) -> int:
         """Tokens of an output."""

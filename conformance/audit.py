@@ -295,5 +295,5 @@ class _Audit:
             environment(),
             {**made.planned(), "sealed plan": ledger.plan.digest if ledger else "none"},
             ledger.look().log10_e if ledger else None,
-            tuple(made.notes()),
+            (*(f"Not asked, because of a fault of {info.name}: {one}." for one in info.not_asked), *made.notes()),
         )

@@ -9,9 +9,9 @@ turns, so that they cost no cases of their own. What then has not met yet is add
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from conformance.asked_law import forbids
+from conformance.asked_law import mixture_is_known
 from conformance.cases import PLAIN, Case, Setting, table, weighed
 from conformance.levels import AuditSettings
 from conformance.pairwise import Row, covering
@@ -48,7 +48,6 @@ def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject,
         for pair in range(len(names))
         for m, mode in enumerate(modes)
         for s, setting in enumerate(some)
-        if not _mixture_is_unknown(mode, setting)
     }
     turns = _turns(modes, len(some) if level.cases == "all" else 1, len(names))
     if level.cases == "all":
@@ -58,7 +57,9 @@ def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject,
         keys = list(rows)
         chosen |= {keys[number]: None for number in covering(list(rows.values()), [rows[key] for key in chosen])}
     listed = sorted(chosen, key=lambda key: (key[2], key[0], key[1]))
-    cases = weighed([Case(modes[m], some[s], pair, names[pair]) for m, s, pair in listed], settings)
+    cases = weighed(
+        [Case(_declaring(modes[m], some[s], settings), some[s], pair, names[pair]) for m, s, pair in listed], settings
+    )
     return CasePlan(tuple(cases), {case.name: rows[key] for case, key in zip(cases, listed)})
 
 
@@ -73,9 +74,10 @@ def _turns(modes: Sequence[Mode], settings: int, pairs: int) -> list[Key]:
     return [(m, s, (m + s) % pairs if s else 0) for m in full for s in range(settings)]
 
 
-def _mixture_is_unknown(mode: Mode, setting: Setting) -> bool:
-    """What a declared mixture of two laws comes to once both are truncated is not said by its declaration."""
-    return mode.ensemble < 1 and forbids(SamplingSettings(max_tokens=8, **{**setting.fields, "eos": (0,)}))
+def _declaring(mode: Mode, setting: Setting, settings: AuditSettings) -> Mode:
+    """The mode with its declared mixture in settings in which it is known; in others its law is only measured."""
+    asked = SamplingSettings(**{"max_tokens": 8, "temperature": settings.temperature, **setting.fields, "eos": (0,)})
+    return mode if mode.ensemble == 1 or mixture_is_known(mode, asked) else replace(mode, ensemble=1.0)
 
 
 def _row(mode: Mode, modes: Sequence[Mode], setting: Setting, pair: str, *, coarse: bool) -> Row:

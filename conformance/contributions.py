@@ -11,7 +11,7 @@ import numpy as np
 from conformance.asked_law import Asked
 from conformance.components import Floats
 from conformance.pictures import Contribution
-from conformance.protocols import Tokens
+from conformance.protocols import Output, Tokens
 from conformance.sampled_case import SampledCase
 from conformance.sampling import judged_part
 from conformance.statistics import FaultBank
@@ -42,16 +42,18 @@ def _scored(state: SampledCase) -> Iterable[tuple[Sequence[tuple[Tokens, Tokens]
     total, place = 0, 0
     while place < len(state.first) and total < MOST_TOKENS:
         sequences: list[tuple[Tokens, Tokens]] = []
+        outputs: list[Output] = []
         settings, size = state.first[place][0].settings, 0
         while place < len(state.first) and (not sequences or size < at_once):
             request, output = state.first[place]
             part = judged_part(request, output)[:at_once]
             if part:
                 sequences.append((request.prompt, part))
+                outputs.append(output)
             size, place = size + len(part), place + 1
         if sequences:
             total += size
-            yield sequences, state.laws(settings, sequences)
+            yield sequences, state.laws(settings, sequences, outputs)
 
 
 class _Added:

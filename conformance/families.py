@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import log_softmax
 
+from conformance.asked_law import as_declared, drafted_places, mixture_is_known
 from conformance.asking import Asking
-from conformance.cases import common_tokens, part
+from conformance.cases import common_tokens
 from conformance.checks.accept import counts_finding, metrics_finding
 from conformance.checks.batch import row_law_finding
 from conformance.checks.logprob import logprob_findings, tolerance_of
@@ -133,12 +134,11 @@ def _batch(asking: Asking, number: int, heats: Sequence[float]) -> list[Request]
 
 def _rows(asking: Asking, requests: Sequence[Request], outputs: Sequence[Output], alpha: float) -> list[Finding]:
     mode = asking.mode
-    if part(mode) == "lossy":
+    if mode.lossy and not all(mixture_is_known(mode, request.settings) for request in requests):
         return [not_exposed(requirement, mode.name, "the law of its output") for requirement in ("BATCH-1", "SEED-3")]
     tokens = [judged_part(request, output) for request, output in zip(requests, outputs)]
-    laws = asking.laws(requests, tokens)
-    if mode.ensemble < 1:
-        laws = [(mode.ensemble * p + (1 - mode.ensemble) * q, q) for p, q in laws]
+    drafted = [drafted_places(output, len(part)) for output, part in zip(outputs, tokens)]
+    laws = [(as_declared(mode, p, q, some), q) for (p, q), some in zip(asking.laws(requests, tokens), drafted)]
     planned, row = len(requests) * asking.longest, np.arange(len(requests)) % ROWS
     each, judge = alpha / STATISTICAL, asking.settings.seed
     independent = independence_finding(

@@ -150,7 +150,7 @@ class Gathered:
             return
         parts: list[Any] = list(zip(*state.drafts, strict=True))
         p, q, drafts, flags = (np.concatenate(some) for some in parts)
-        alpha, eta = self.alpha_of_mode / STATISTICAL, max(FLOAT32_ETA, self.subject.tolerance.eta)
+        alpha, eta = self.alpha_of_mode / STATISTICAL, max(FLOAT32_ETA, state.subject.tolerance.eta)
         self.put(acceptance_finding(mode.name, mode.rule, p, q, drafts, flags, planned=1, alpha=alpha, eta=eta))
 
     def _compare_greedy(self, mode: Mode) -> None:
@@ -161,14 +161,15 @@ class Gathered:
         on, off = (self.continued.get(one.name) for one in (mode, control or mode))
         if on is None or off is None or control is None or not mode.speculates or mode.lossy:
             return
-        if not has_margin(self.subject):
+        subject = self.subject.under(mode)
+        if not has_margin(subject):
             alpha = self.alpha_of_mode / STATISTICAL
-            self.put(paired_of(mode, on, off, self.subject, self.prompts, alpha))
+            self.put(paired_of(mode, on, off, subject, self.prompts, alpha))
             why = "no single token convicts here (GREEDY-1), so outputs are compared in pairs (GREEDY-2) and not token by token"
             for requirement in ("GREEDY-4", *(["DRAFT-2"] if mode.speculation.get("hostile") else [])):
                 self.put(Finding(requirement, mode.name, Verdict.NOT_RUN, why))
             return
-        logits, margin = self.subject.target.logits(off.sequences), self.subject.margin
+        logits, margin = subject.target.logits(off.sequences), subject.margin
         outputs = {control.name: off.outputs, mode.name: on.outputs}
         self.put(drafter_swap_finding(mode.name, outputs, logits, margin, self.prompts))
         if mode.speculation.get("hostile"):

@@ -58,6 +58,7 @@ def continue_greedily(
 
 def greedy_of(mode: Mode, done: Continued, subject: Subject, planned: int) -> Finding:
     """GREEDY-1 of one mode; of a lossy one, how often it agrees; where no margin convicts, that it is not run."""
+    subject = subject.under(mode)
     logits = subject.target.logits(done.sequences)
     if mode.lossy:
         tokens, wrong = sum(map(len, done.outputs)), len(divergences(done.outputs, logits))

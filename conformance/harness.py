@@ -25,11 +25,12 @@ from specref.processors import ORDER
 
 @dataclasses.dataclass(frozen=True)
 class EngineInfo:
-    """What an engine says it is."""
+    """What an engine says it is, and what its adapter spares it: see `Engine.not_asked`."""
 
     name: str
     version: str
     modes: tuple[Mode, ...]
+    not_asked: tuple[str, ...] = ()
 
 
 MODE_TYPES = {
@@ -39,6 +40,7 @@ MODE_TYPES = {
     "brief": bool,
     "options": dict,
     "ensemble": float,
+    "guidance": float,
     "order": tuple,
     "promises": dict,
 }
@@ -115,7 +117,8 @@ class InProcess:
 
     def describe(self, k: int) -> EngineInfo:
         """See `Runner.describe`."""
-        return EngineInfo(self._engine.name, self._engine.version, tuple(self._engine.modes(k)))
+        one = self._engine
+        return EngineInfo(one.name, one.version, tuple(one.modes(k)), tuple(one.not_asked()))
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Runner.generate`."""
@@ -179,7 +182,7 @@ class EngineProcess:
             engine = said["engine"]
             modes = tuple(Mode(**entry) for entry in engine["modes"])
             check_modes(modes)
-            return EngineInfo(str(engine["name"]), str(engine["version"]), modes)
+            return EngineInfo(str(engine["name"]), str(engine["version"]), modes, tuple(map(str, engine["not_asked"])))
         except (KeyError, TypeError, ValueError) as error:
             raise self._failed("nonsense", f"the engine described itself in a way that cannot be read: {error}") from error
 

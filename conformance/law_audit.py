@@ -217,10 +217,11 @@ def _as_declared(finding: Finding, state: SampledCase) -> Finding:
     mode = state.mode
     if not mode.lossy:
         return finding
-    if mode.ensemble < 1 and finding.verdict is Verdict.CONFORMS:
-        law = f"{mode.ensemble:g} p + {1 - mode.ensemble:g} q"
-        return replace(finding, verdict=Verdict.LOSSY_AS_DECLARED, summary=f"{finding.summary}, which is declared as {law}")
-    if mode.ensemble == 1 and finding.verdict in (Verdict.VIOLATES, Verdict.CONFORMS):
+    if mode.ensemble < 1:
+        law = f"{mode.ensemble:g} p + {1 - mode.ensemble:g} q" + (" at drafted places" if mode.exposes_rounds else "")
+        verdict = Verdict.LOSSY_AS_DECLARED if finding.verdict is Verdict.CONFORMS else finding.verdict
+        return replace(finding, verdict=verdict, summary=f"{finding.summary}; judged by the law that is declared, {law}")
+    if finding.verdict in (Verdict.VIOLATES, Verdict.CONFORMS):
         seen = f"measured: {_distance(state):.3f} in total variation between what came and the target's mean law"
         return replace(finding, verdict=Verdict.LOSSY_AS_DECLARED, summary=f"declared as lossy ({mode.lossy}); {seen}")
     return finding

@@ -65,7 +65,9 @@ class Mode:
     brief: the mode only completes the pairs of a speculation with an option: it is judged under LAW, in the cases that show
     them, and asked nothing else.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
-    mode declares, `w p + (1 - w) q`; 1 for any other. order: in which order its processors apply.
+    mode declares, `w p + (1 - w) q`, at drafted places alone where it exposes its rounds; 1 for any other. guidance: the scale
+    of classifier-free guidance, which is part of p (`conformance.scoring.GuidedScorer`); 1 is none. order: in which order its
+    processors apply.
     promises: what the engine's documentation promises, as {"SEED-1": link}; see `conformance.requirements` for the names.
     logprobs: of which law its log-probabilities are: "raw" (the target's logits), "processed", or "" if it gives none.
     """
@@ -85,6 +87,7 @@ class Mode:
     brief: bool = False
     drafter: str = ""
     cache: str = ""
+    guidance: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))
@@ -209,6 +212,10 @@ class Engine(Protocol):
 
     def components(self) -> Sequence[Component]:
         """Its parts that can be audited alone, and its rounds as seen from within: see `conformance.components`."""
+        return ()
+
+    def not_asked(self) -> Sequence[str]:
+        """What it is spared because a fault of it would spoil what comes after, each with the script that shows the fault."""
         return ()
 
     def renew(self) -> bool:

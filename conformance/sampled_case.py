@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
 
 import numpy as np
 
-from conformance.asked_law import Asked, asked_laws
+from conformance.asked_law import Asked, as_declared, asked_laws, drafted_places
 from conformance.cases import PLAIN, Case
 from conformance.checks.accept import looked_at
 from conformance.components import Floats, Ints, Mask
@@ -91,6 +91,7 @@ class SampledCase:
 
     def __post_init__(self) -> None:
         self.mode = self.case.mode
+        self.subject = self.subject.under(self.mode)
         self.observed = np.zeros(self.subject.target.vocabulary)
         self.expected = np.zeros(self.subject.target.vocabulary)
         self.edges: BetMixture | None = None
@@ -166,7 +167,7 @@ class SampledCase:
         sequences = [(r.prompt, judged_part(r, o)) for r, o in zip(requests, outputs)]
         self.first += zip(requests[: KEPT_ANSWERS - len(self.first)], outputs)
         self.beyond += sum(len(o.tokens) > len(part) for o, (_, part) in zip(outputs, sequences))
-        asked = self.laws(requests[0].settings, sequences)
+        asked = self.laws(requests[0].settings, sequences, outputs)
         block = self._block(sequences, outputs, asked.p, asked.q)
         self.requests += len(requests)
         self.tokens += len(block)
@@ -187,15 +188,14 @@ class SampledCase:
             self.growth = self.growth[::2]
         return look.modes[name] >= self.alarm
 
-    def laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]]) -> Asked:
+    def laws(self, sampling: SamplingSettings, sequences: Sequence[tuple[Tokens, Tokens]], outputs: Sequence[Output]) -> Asked:
         """p and q of every token. q is what a leak would leak to; also where nothing is drafted: the control bets the same."""
         target = self.subject.target.logits(sequences)
         draft = None if self.mode.draft_law == "n-gram" else self.subject.draft.logits(sequences)
         tolerance = self.subject.tolerance
         asked = asked_laws(sampling, self.mode.order, sequences, target, draft, tolerance, self.case.tokens)
-        if self.mode.ensemble == 1:
-            return asked
-        return Asked(self.mode.ensemble * asked.p + (1 - self.mode.ensemble) * asked.q, asked.q)
+        drafted = [place for (_, part), made in zip(sequences, outputs) for place in drafted_places(made, len(part))]
+        return replace(asked, p=as_declared(self.mode, asked.p, asked.q, drafted))
 
     def _rounds(self, sequences: Sequence[tuple[Tokens, Tokens]], outputs: Sequence[Output], asked: Asked) -> None:
         """What rounds show of acceptance; only where no setting truncates, so that p and q are the engine's own."""

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import log_softmax
 
-from conformance.protocols import Tokens
+from conformance.protocols import Scorer, Tokens
 from specref.chance import SampledChance
 from specref.drafters.prompt_lookup import PromptLookup
 from specref.models import BadModel, LanguageModel, TransformersModel, softmax
@@ -84,6 +85,42 @@ class TableScorer:
             with np.errstate(divide="ignore"):
                 result.append(np.log(table))
         return result
+
+
+class GuidedScorer:
+    """The logits of `plain` under classifier-free guidance: the target's with the prompt, drawn away from those without it.
+
+    s c - (s - 1) u, where c and u are log-probabilities of the whole text, and of its last prompt token with the output alone.
+    Source: `UnbatchedClassifierFreeGuidanceLogitsProcessor` of transformers, and arXiv 2306.17806.
+
+    >>> class Longer:  # a target that likes token 1 the more, the longer its context is
+    ...     vocabulary = 2
+    ...     def logits(self, sequences):
+    ...         return [np.array([[0.0, len(prompt) + j] for j in range(len(output))]) for prompt, output in sequences]
+    >>> rows = GuidedScorer(Longer(), 2.0).logits([((5, 6, 7), (1, 1))])[0]
+    >>> (rows[:, 1] - rows[:, 0]).round(9).tolist()  # 2 * 3 - 1, and 2 * 4 - 2
+    [5.0, 6.0]
+    """
+
+    def __init__(self, plain: Scorer, scale: float) -> None:
+        self.plain, self.scale = plain, scale
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of token ids."""
+        return self.plain.vocabulary
+
+    @property
+    def magnifies(self) -> float:
+        """How many times as far apart two lawful ways of computing a row can lie."""
+        return abs(self.scale) + abs(self.scale - 1)
+
+    def logits(self, sequences: Sequence[tuple[Tokens, Tokens]]) -> list[Logits]:
+        """See `TransformersScorer.logits`."""
+        whole = self.plain.logits(sequences)
+        alone = self.plain.logits([(prompt[-1:], output) for prompt, output in sequences])
+        with_it, without = ([log_softmax(rows, axis=1) for rows in some] for some in (whole, alone))
+        return [self.scale * c - (self.scale - 1) * u for c, u in zip(with_it, without)]
 
 
 def laws_at(logits: Logits, temperature: float) -> Logits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import transformers
 
 from conformance.problems import UsageProblem
-from conformance.protocols import Models, Scorer, Tokens
-from conformance.scoring import ROWS, TransformersScorer, sequential_logits
+from conformance.protocols import Mode, Models, Scorer, Tokens
+from conformance.scoring import ROWS, GuidedScorer, TransformersScorer, sequential_logits
 from conformance.statistics.greedy import MARGIN_POSITIONS, Margin, hard_margin
 from conformance.statistics.tolerance import Tolerance, difference, joined
 from specref.engine.grammar import Grammar
@@ -55,6 +55,15 @@ class Subject:
         """What the target's configuration calls its architecture, or "" for a table."""
         return str(self.target.model.config.model_type) if isinstance(self.target, TransformersScorer) else ""
 
+    def under(self, mode: Mode) -> Subject:
+        """The models as they are read in one mode: under its guidance. Asked again for the same mode, it changes nothing."""
+        if mode.guidance == 1 or isinstance(self.target, GuidedScorer):
+            return self
+        guided = GuidedScorer(self.target, mode.guidance)
+        found = replace(self, target=guided)
+        vars(found)["tolerance"] = self.tolerance.times(guided.magnifies)  # which is not measured once more
+        return found
+
     @cached_property
     def tolerance(self) -> Tolerance:
         """How far apart lawful ways of computing the same rows lie, measured once, without speculation: in batches of 32, one
@@ -80,7 +89,7 @@ class Subject:
 
         Raises WrongUse above the cap, and for a type in which no margin convicts.
         """
-        if not isinstance(self.target, TransformersScorer):
+        if not isinstance(self.target, TransformersScorer | GuidedScorer):
             return Margin(0.0, "float64", 0)
         return hard_margin(self.tolerance, self.dtype)
 

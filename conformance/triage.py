@@ -79,6 +79,8 @@ def narrow(
 
     if mode.speculates and any(came_to(law, control, Verdict.VIOLATES) for law in ("LAW-1", "LAW-2")):
         return Diagnosis("control", f"the same is seen without speculation (mode '{control}')")
+    if mode.ensemble < 1:
+        return Diagnosis("rule", "its law is not the mixture that the mode declares: another weight, or in other places")
     wrong, calm = _places(state)
     if not came_to("LAW-1", case.name, Verdict.VIOLATES) and not wrong:
         why = "tokens follow the law one by one but not jointly: random numbers are shared or used again"

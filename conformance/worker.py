@@ -65,9 +65,11 @@ class _Served:
             send(self.pipe, {"error": "ended", "message": str(ended)})
 
     def do_describe(self, asked: dict[str, Any]) -> None:
-        """Name, version and modes."""
-        modes = [dataclasses.asdict(mode) for mode in self.engine.modes(asked["k"])]
-        send(self.pipe, {"engine": {"name": self.engine.name, "version": self.engine.version, "modes": modes}})
+        """Name, version and modes, and what it is not asked."""
+        one = self.engine
+        modes = [dataclasses.asdict(mode) for mode in one.modes(asked["k"])]
+        said = {"name": one.name, "version": one.version, "modes": modes, "not_asked": list(one.not_asked())}
+        send(self.pipe, {"engine": said})
 
     def do_generate(self, asked: dict[str, Any]) -> None:
         """One output per request, each as soon as it is there."""

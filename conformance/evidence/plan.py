@@ -40,7 +40,7 @@ def plan_of(
     plan = {
         "format": FORMAT,
         "audited as": name,
-        "engine": {"name": info.name, "version": info.version, "modes": [dataclasses.asdict(mode) for mode in info.modes]},
+        "engine": dataclasses.asdict(info),
         "settings": dataclasses.asdict(settings),
         "models": [{"pair": pair, **_models(subject)} for pair, subject in subjects.items()],
         "self-draft": self_draft,
@@ -123,7 +123,8 @@ def settings_of(plan: Mapping[str, Any]) -> AuditSettings:
 def engine_of(plan: Mapping[str, Any]) -> EngineInfo:
     """The engine and its modes."""
     engine = plan["engine"]
-    return EngineInfo(engine["name"], engine["version"], tuple(Mode(**entry) for entry in engine["modes"]))
+    modes = tuple(Mode(**entry) for entry in engine["modes"])
+    return EngineInfo(engine["name"], engine["version"], modes, tuple(engine["not_asked"]))
 
 
 def refuse_other_models(plan: Mapping[str, Any], subjects: Sequence[Subject]) -> None:

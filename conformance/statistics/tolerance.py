@@ -48,6 +48,14 @@ class Tolerance:
     tau: float
     positions: int
 
+    def times(self, factor: float) -> Tolerance:
+        """The tolerance of logits whose errors are `factor` times as large.
+
+        >>> Tolerance(2e-5, 1e-5, 1e-6, 10_000).times(2)
+        Tolerance(eta=4e-05, sigma=2e-05, tau=2e-06, positions=10000)
+        """
+        return Tolerance(factor * self.eta, factor * self.sigma, min(1.0, factor * self.tau), self.positions)
+
 
 def joined(parts: Iterable[Tolerance]) -> Tolerance:
     """The tolerance over the positions of all parts together. Raises WrongUse for fewer than 1,000 positions.

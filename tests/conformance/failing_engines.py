@@ -182,6 +182,17 @@ def loads_slowly(models: Models) -> Healthy:
     return Healthy(*instance())
 
 
+class Spared(Healthy):
+    """Its adapter does not ask it for something that would spoil the rest."""
+
+    def not_asked(self) -> Sequence[str]:
+        return ("a second engine in a process (second.py)",)
+
+
+def spared(models: Models) -> Spared:
+    return Spared(*instance())
+
+
 def gives_lists(models: Models) -> GivesLists:
     return GivesLists(*instance())
 

@@ -53,6 +53,11 @@ def test_a_healthy_engine_conforms_everywhere() -> None:
     assert sum(report.modes[1].accepted_lengths) > 50
 
 
+def test_a_report_names_what_its_engine_was_not_asked() -> None:
+    asked_for = "Not asked, because of a fault of specref: a second engine in a process (second.py)."
+    assert asked_for in audited("spared").notes
+
+
 @pytest.mark.parametrize(("name", "kind"), [("raises", "crash"), ("hangs", "hang"), ("dies", "crash")])
 def test_a_failing_engine_gives_error_and_keeps_what_was_judged(name: str, kind: str) -> None:
     report = audited(name, patience=15.0 if kind == "hang" else 120.0)  # what it needs to start does not count

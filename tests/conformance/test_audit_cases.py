@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 
 import numpy as np
@@ -30,6 +31,8 @@ from conformance.statistics import Ledger, TokenBlock, WrongUse
 from conformance.statistics.tolerance import Tolerance
 from specref.models import LanguageModel
 from specref.processors import ORDER, SamplingSettings
+from specref.rules import Rule
+from specref.rules.typical import ensemble
 from tests.conformance.promising_engine import TwoModes, settings, subject
 
 OFF, RATIO = Mode("off"), Mode("ratio", {"k": 2}, "ratio", "draft model")
@@ -44,6 +47,10 @@ def audited(engine: ReferenceEngine, level: Level = ALL, **changed: object) -> E
 def law(report: EngineReport, setting: str, mode: str = "draft model, ratio") -> Finding:
     name = f"{mode} [{setting}]" if setting else mode
     return next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", name))
+
+
+def laws(report: EngineReport, mode: str) -> list[Verdict]:
+    return [one.verdict for one in report.findings if one.requirement in ("LAW-1", "LAW-2") and one.mode == mode]
 
 
 def test_levels_decide_which_cases_there_are() -> None:
@@ -221,6 +228,59 @@ def test_a_mixture_is_judged_by_the_law_that_it_declares() -> None:
     assert law(report, "", "mixed").verdict is Verdict.LOSSY_AS_DECLARED
     engine.weight = 0.1
     assert law(audited(engine, Level("mix", 2_000, 3, "")), "", "mixed").verdict is Verdict.VIOLATES
+
+
+class MixesWhereDrafted(TwoModes):
+    """The rule of the reference that mixes, which does so at drafted places alone."""
+
+    weight = 0.5
+
+    def modes(self, k: int) -> Sequence[Mode]:
+        off, ratio = super().modes(k)
+        return (off, replace(ratio, name="mixed", lossy="w p + (1 - w) q where drafted", ensemble=0.5, exact_draft=False))
+
+    def rule(self, mode: Mode, request: Request) -> Rule:
+        if not mode.speculates or request.settings.temperature == 0:
+            return super().rule(mode, request)
+        return partial(ensemble, weight=self.weight)
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.1, 0.9])
+def test_a_mixture_is_judged_at_drafted_places_and_another_weight_is_caught(weight: float) -> None:
+    engine = MixesWhereDrafted(*instance())
+    engine.weight = weight
+    report = audited(engine, Level("mix", 6_000, 3, ""))
+    verdicts = laws(report, "mixed")
+    if weight == 0.5:
+        assert set(verdicts) == {Verdict.LOSSY_AS_DECLARED}
+        assert "judged by the law that is declared, 0.5 p + 0.5 q at drafted places" in law(report, "", "mixed").summary
+    else:
+        assert Verdict.VIOLATES in verdicts
+
+
+def test_a_mixture_that_holds_everywhere_is_not_one_at_drafted_places_alone() -> None:
+    class SaysEverywhere(MixesWhereDrafted):
+        def modes(self, k: int) -> Sequence[Mode]:
+            off, mixed = super().modes(k)
+            return (off, replace(mixed, exposes_rounds=False))
+
+        def generate(self, mode: Mode, requests: Sequence[Request]):  # type: ignore[no-untyped-def]
+            for output in super().generate(mode, requests):
+                yield replace(output, rounds=None)
+
+    report = audited(SaysEverywhere(*instance()), Level("mix", 12_000, 3, ""), k=1)
+    assert Verdict.VIOLATES in laws(report, "mixed")
+
+
+def test_where_drafts_may_see_other_settings_a_mixture_is_judged_without_any_and_measured_with_them() -> None:
+    mixed = Mode("mix", {"k": 2}, lossy="a mixture", ensemble=0.5)
+    for exact, judged in ((False, {"plain"}), (True, {"plain", "temperature 0.6", "repetition penalty"})):
+        plan = plan_cases([OFF, RATIO, replace(mixed, exact_draft=exact)], settings(ALL), subject())
+        found = {case.setting.name: part(case.mode) for case in plan.cases if case.mode.name == "mix"}
+        assert found.keys() == {one.name for one in table(settings(ALL), subject())}
+        assert judged <= {name for name, what in found.items() if what == "speculation"}
+        assert {found["top-p 0.9"], found["all combined"]} == {"lossy"}
+        assert exact or found["temperature 0.6"] == "lossy"
 
 
 class Mixture:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.checks.greedy import drafter_swap_finding
+from conformance.checks.greedy import drafter_swap_finding, greedy_finding
 from conformance.checks.logprob import logprob_findings
 from conformance.checks.outputs import differences
 from conformance.engines.transformers import TransformersEngine
@@ -22,9 +23,8 @@ from conformance.engines.transformers.settings import generation_config
 from conformance.findings import Verdict
 from conformance.protocols import Mode, Models, NotHere, Output, Request, Unsupported
 from conformance.sampling import check_output
-from conformance.scoring import TransformersScorer, laws_at
-from conformance.statistics.greedy import Margin
-from conformance.subject import TextPrompts, read_subject
+from conformance.scoring import GuidedScorer, TransformersScorer, laws_at
+from conformance.subject import Subject, TextPrompts, read_subject
 from specref import pretrained
 from specref.processors import SamplingSettings
 
@@ -108,16 +108,17 @@ def test_the_declared_order_of_processors_is_the_librarys_own(engine: Transforme
     assert all(mode.order == ORDER for mode in engine.modes(4))
 
 
-@pytest.mark.parametrize("name", ["off", *SPECULATING])
+@pytest.mark.parametrize("name", ["off", "off, guidance", *SPECULATING])
 def test_every_setting_reaches_the_law_and_log_probabilities_are_of_it(engine: TransformersEngine, name: str) -> None:
     """The engine's own log-probabilities are those of our processors, in the engine's order, along what it wrote."""
     asked = requests(engine, 3, EVERYTHING)
     outputs = answers(engine, name, asked)
-    target = TransformersScorer.load(pretrained.path("target"))
+    mode, target = mode_named(engine, name), TransformersScorer.load(pretrained.path("target"))
+    scorer = target if mode.guidance == 1 else GuidedScorer(target, mode.guidance)
     processors, rows = EVERYTHING.processors(ORDER), []
     for request, output in zip(asked, outputs):
         found = []
-        for place, row in enumerate(target.logits([(request.prompt, output.tokens)])[0]):
+        for place, row in enumerate(scorer.logits([(request.prompt, output.tokens)])[0]):
             for processor in processors:
                 row = processor(row, request.prompt, output.tokens[:place])
             found.append(row - np.log(np.exp(row - row.max()).sum()) - row.max())
@@ -238,16 +239,38 @@ def test_speculation_changes_nothing_at_temperature_zero(engine: TransformersEng
 
 
 @pytest.mark.parametrize("options", ["", ", guidance", ", cached prefix"])
-def test_what_speculation_corrupts_at_the_pinned_version(engine: TransformersEngine, options: str) -> None:
+def test_what_speculation_corrupts_at_the_pinned_version(engine: TransformersEngine, ours: Subject, options: str) -> None:
     """GREEDY-4 sees it: drafts enter the cache of guidance and never leave; a prompt is read again onto its cached part."""
     asked = requests(engine, 3, SamplingSettings(max_tokens=16, temperature=0.0, eos=(2,)))
     outputs = {name: [output.tokens for output in answers(engine, name + options, asked)] for name in ("off", "prompt lookup")}
-    logits = TransformersScorer.load(pretrained.path("target")).logits([(r.prompt, o) for r, o in zip(asked, outputs["off"])])
-    finding = drafter_swap_finding(options, outputs, logits, Margin(1e-4, "float32", 10_000), planned=1)
+    read = ours.under(mode_named(engine, "off" + options))
+    logits = read.target.logits([(request.prompt, output) for request, output in zip(asked, outputs["off"])])
+    assert greedy_finding("off", outputs["off"], logits, read.margin, planned=1).verdict is Verdict.CONFORMS
+    finding = drafter_swap_finding(options, outputs, logits, read.margin, planned=1)
     if not options:
         assert finding.verdict is Verdict.CONFORMS
     elif engine.version == "5.24.0":
         assert finding.verdict is Verdict.VIOLATES
+
+
+@pytest.fixture(scope="module")
+def ours() -> Subject:
+    return read_subject(Models(pretrained.path("target"), pretrained.path("draft")))
+
+
+def test_what_the_engine_is_spared_is_named_with_scripts_that_are_there(engine: TransformersEngine) -> None:
+    folder = Path(f"reports/transformers-{engine.version}/reproductions")
+    for said in engine.not_asked():
+        scripts = re.findall(r"\w+\.py", said)
+        assert scripts
+        assert engine.version != "5.24.0" or all((folder / script).exists() for script in scripts)
+
+
+def test_under_guidance_lawful_ways_of_computing_lie_further_apart(engine: TransformersEngine, ours: Subject) -> None:
+    guided = ours.under(mode_named(engine, "assistant model, guidance"))
+    assert ours.under(mode_named(engine, "assistant model")) is ours
+    assert guided.under(mode_named(engine, "off, guidance")) is guided
+    assert guided.margin.value == 2 * ours.margin.value  # 1.5 of one reading and 0.5 of the other
 
 
 def test_a_prompt_whose_first_part_is_cached_is_answered_as_any_other(engine: TransformersEngine) -> None:

@@ -21,6 +21,13 @@ BATCH = 32
 """Requests per call with speculation off; assisted generation takes one at a time."""
 DRAFTED_BY_A_MODEL = {"assistant_model", "assistant_early_exit", "assistant_tokenizer"}
 """Settings under which a model's own `generate` makes the drafts."""
+NOT_ASKED = (
+    "stop strings with an assistant. They are refused in the midst of drafting although a tokenizer is given, and early exit "
+    "then leaves the target with fewer layers for all that follows (stop_strings.py, early_exit_leaves_the_model_changed.py)",
+    "greedy requests of an assistant with another tokenizer that sampled before. Sampling prunes its head for good, so each "
+    "kind of request has a copy of the assistant (universal_prunes_the_assistant.py)",
+)
+"""See `Engine.not_asked`; the scripts lie in reports/transformers-5.24.0/reproductions."""
 NO_LAYERS = "use_mtp: the target has no layers for multi-token prediction; give a model with them as --target"
 DRAFT_LENGTHS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 """Settings that an assistant reads from its own generation configuration."""
@@ -55,6 +62,10 @@ class TransformersEngine(Engine):
         size = 1 if mode.speculates or mode.options.get("cache") == "prefix" else BATCH
         for first in range(0, len(requests), size):
             yield from self._batch(mode, requests[first : first + size])
+
+    def not_asked(self) -> Sequence[str]:
+        """See `Engine.not_asked`."""
+        return NOT_ASKED
 
     def components(self) -> Sequence[Component]:
         """See `Engine.components`."""

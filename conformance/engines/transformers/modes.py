@@ -34,7 +34,6 @@ ENSEMBLE = 0.5
 GUIDANCE = 1.5
 """The scale of classifier-free guidance: a processor that reads a second, unprompted sequence with the target."""
 ROUNDED = "keys and values are kept in 8-bit floats"
-GUIDED = "guidance mixes in the target's logits without the prompt: the law is that of the same mode without speculation"
 CONFIDENCE = 0.4
 """The confidence below which an assistant stops drafting (the library's own default)."""
 
@@ -63,10 +62,10 @@ def _brief_modes(main: Sequence[Mode]) -> Iterator[Mode]:
         if mode.speculates and not mode.options:
             for cache in CACHES:
                 if (mode.speculation, cache) not in had:
-                    lossy = mode.lossy or (ROUNDED if cache == "quantized" else "")
                     name = f"{mode.name}, {CACHED.get(cache, f'{cache} cache')}"
                     part = FILLED if cache == "prefix" else ""
-                    yield replace(mode, name=name, options={"cache": cache}, lossy=lossy, brief=True, cache=part)
+                    rounded: dict[str, Any] = {"lossy": ROUNDED, "ensemble": 1.0} if cache == "quantized" else {}
+                    yield replace(mode, name=name, options={"cache": cache}, brief=True, cache=part, **rounded)
 
 
 def _main_modes(k: int, layers: int) -> Sequence[Mode]:
@@ -75,7 +74,7 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
     lookup = {"prompt_lookup_num_tokens": k}
     early = {"assistant_early_exit": max(1, layers // 2), "num_assistant_tokens": k}
     static, prefix, quantized = ({"cache": kind} for kind in ("static", "prefix", "quantized"))
-    guided = {"guidance_scale": GUIDANCE}
+    guided: dict[str, Any] = {"options": {"guidance_scale": GUIDANCE}, "guidance": GUIDANCE}
     return (
         Mode("off", rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
         _drafts("assistant model", constant),
@@ -90,7 +89,8 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
         _drafts(
             "ensemble",
             {**constant, "assistant_ensemble_weight": ENSEMBLE},
-            rule="undeclared",  # and so is the mixture: it holds at drafted places only, and q is the assistant's own
+            rule="undeclared",
+            ensemble=ENSEMBLE,
             lossy=f"drafted places follow {ENSEMBLE} p + {1 - ENSEMBLE} q (assistant_ensemble_weight), the others p",
         ),
         Mode("off, static cache", options=static, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
@@ -102,9 +102,9 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
         _lookup("prompt lookup, cached prefix", lookup, options=prefix, cache=FILLED),
         Mode("off, quantized cache", options=quantized, rule="target", order=ORDER, lossy=ROUNDED),
         _drafts("assistant model, quantized cache", constant, options=quantized, lossy=ROUNDED),
-        Mode("off, guidance", options=guided, rule="target", order=ORDER, lossy=GUIDED),
-        _drafts("assistant model, guidance", constant, options=guided, lossy=GUIDED),
-        _lookup("prompt lookup, guidance", lookup, options=guided, lossy=GUIDED),
+        Mode("off, guidance", rule="target", order=ORDER, promises=PROMISES, logprobs="processed", **guided),
+        _drafts("assistant model, guidance", constant, **guided),
+        _lookup("prompt lookup, guidance", lookup, **guided),
     )
 
 

@@ -19,6 +19,12 @@ from conformance.engines.vllm.modes import all_modes
 from conformance.engines.vllm.offline import Offline
 from conformance.protocols import Ended, Mode, Models, Output, Request, Unsupported
 
+NOT_ASKED = (
+    "a second LLM in a process. After one with n-gram lookup none can be started, so each mode has a process of its own "
+    "(second_llm.py)",
+)
+"""See `Engine.not_asked`; the script lies in reports/vllm-0.32.0/reproductions."""
+
 
 class VllmEngine(OneMode):
     """One mode at a time: asking for another ends its process."""
@@ -34,6 +40,10 @@ class VllmEngine(OneMode):
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
         return all_modes(k)
+
+    def not_asked(self) -> Sequence[str]:
+        """See `Engine.not_asked`."""
+        return NOT_ASKED
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`. All requests are one batch, whatever their settings."""
