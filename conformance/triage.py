@@ -79,8 +79,6 @@ def narrow(
 
     if mode.speculates and any(came_to(law, control, Verdict.VIOLATES) for law in ("LAW-1", "LAW-2")):
         return Diagnosis("control", f"the same is seen without speculation (mode '{control}')")
-    if mode.ensemble < 1:
-        return Diagnosis("rule", "its law is not the mixture that the mode declares: another weight, or in other places")
     wrong, calm = _places(state)
     if not came_to("LAW-1", case.name, Verdict.VIOLATES) and not wrong:
         why = "tokens follow the law one by one but not jointly: random numbers are shared or used again"
@@ -90,6 +88,8 @@ def narrow(
         return Diagnosis("draft", f"{OTHER_LAW} ({mode.drafter})", (*of_drafts, *of_cache))
     if of_cache:
         return Diagnosis("context", f"{OTHER_ENTRIES} ({mode.cache})", of_cache)
+    if mode.ensemble < 1:
+        return Diagnosis("rule", "its law is not the mixture that the mode declares: another weight, or in other places")
     wrong_plainly = any(came_to(one, mode.name, Verdict.VIOLATES) for one in ("LAW-2", "GREEDY-1"))
     plain_conforms = came_to("LAW-1", mode.name, Verdict.CONFORMS) and not wrong_plainly
     if case.pair and plain_conforms:
