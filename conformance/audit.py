@@ -153,8 +153,8 @@ class _Audit:
         found = {(one.requirement, one.mode): one for one in findings}
         controls = self.gathered.controls()
         most = 0 if not self.settings.level.requests else MOST_PROBED if self.settings.level.cases == "plain" else None
-        states = first_of_each_mode(self.gathered.states, found)[:most]
-        if not states:
+        together = first_of_each_mode(self.gathered.states, found)[:most]
+        if not together:
             return list(findings)
         work = f"{self.name}, causes"
 
@@ -167,16 +167,16 @@ class _Audit:
             finally:
                 self.watcher.advance(work, 1, state.case.name)
 
-        self.watcher.begin(work, len(states))
+        self.watcher.begin(work, len(together))
         try:
             with ThreadPoolExecutor(lanes) as pool:
-                causes = list(pool.map(cause, states))
+                causes = list(pool.map(cause, [some[0] for some in together]))
         finally:
             self.watcher.end(work)
-        for state, why in zip(states, causes, strict=True):
-            name = state.case.name
-            law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)
-            found[law, name] = why.added_to(found[law, name])
+        for why, some in zip(causes, together, strict=True):
+            for mode, name in [(state.mode.name, state.case.name) for state in some]:
+                law = next(one for one in ("LAW-1", "LAW-2") if found[one, name].verdict is Verdict.VIOLATES)
+                found[law, name] = why.of_mode(some[0].mode.name, mode).added_to(found[law, name])
         return with_what_follows(found.values())
 
     @property

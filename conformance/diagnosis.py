@@ -26,6 +26,10 @@ class Diagnosis:
         summary = f"{finding.summary}. Cause ({self.family}): {self.sentence}"
         return replace(finding, summary=summary, violations=(*finding.violations, *self.evidence))
 
+    def of_mode(self, probed: str, mode: str) -> Diagnosis:
+        """The same cause in another mode than the one that was probed."""
+        return self if mode == probed else replace(self, evidence=(f"the cause as probed in mode {probed!r}",))
+
 
 FOLLOWS = "This may be no fault of its own: tokens of requests alone do not follow the law either."
 """Of checks that compare tokens with the law to see something else."""

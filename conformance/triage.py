@@ -261,12 +261,20 @@ def _where(state: SampledCase) -> str:
     return f"; it shows most in: {max(some, key=lambda one: one.log_e).check}" if some else ""
 
 
-def first_of_each_mode(states: Sequence[SampledCase], found: Mapping[tuple[str, str], Finding]) -> list[SampledCase]:
-    """Of every mode the first case that violates LAW-1, else the first that violates LAW-2."""
+def first_of_each_mode(states: Sequence[SampledCase], found: Mapping[tuple[str, str], Finding]) -> list[list[SampledCase]]:
+    """Of every mode the first case that violates LAW-1, else the first that violates LAW-2. Those with one cause are together,
+    and the first of them is to be probed: a mode that only completes pairs is not, where one of its speculation is."""
     chosen: dict[str, SampledCase] = {}
     for law in ("LAW-1", "LAW-2"):
         for state in states:
             one = found.get((law, state.case.name))
             if one is not None and one.verdict is Verdict.VIOLATES:
                 chosen.setdefault(state.mode.name, state)
-    return list(chosen.values())
+    together: list[list[SampledCase]] = []
+    for state in sorted(chosen.values(), key=lambda state: state.mode.brief):
+        alike = [some for some in together if state.mode.brief and some[0].mode.speculation == state.mode.speculation]
+        if alike:
+            alike[0].append(state)
+        else:
+            together.append([state])
+    return together

@@ -107,7 +107,7 @@ REGISTRY = (
         "conformance.engines.vllm:make",
         "vllm",
         'nox -s "audit(vllm)" (its own environment; with a GPU: pip install vllm)',
-        "vLLM, offline: n-gram, draft model, Medusa, EAGLE, suffix, custom drafters; caches, chunks, seeds, log-probabilities",
+        "vLLM, offline: n-gram, draft model, Medusa, EAGLE, MTP, suffix, custom drafters; caches, seeds, log-probabilities",
         dear_modes=True,
     ),
     Registered(

@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.long, needs("vllm", "vllm")]
 SHIPPED = "conformance.engines.vllm:make"
 CORRECTED = "tests.conformance.vllm_corrected:make"
 MODELS = Models(pretrained.path("target"), pretrained.path("draft"))
-SAMPLED = ("ngram", "draft_model, probabilistic", "medusa")
+SAMPLED = ("ngram", "draft_model, probabilistic", "medusa", "mtp")
+CONTROLS = ("off", "off, as MiMo")
 REPRODUCTIONS = sorted((ROOT / "reports" / "vllm-0.32.0" / "reproductions").glob("*.py"))
 
 
@@ -68,9 +69,9 @@ def verdicts(report: EngineReport, requirement: str) -> dict[str, Verdict]:
 
 @pytest.mark.parametrize("factory", [SHIPPED, CORRECTED])
 def test_sampled_speculation_is_wrong_as_shipped_and_right_once_corrected(factory: str, subject: Subject) -> None:
-    report = audited(factory, ("off", *SAMPLED), subject)
+    report = audited(factory, (*CONTROLS, *SAMPLED), subject)
     expected = Verdict.VIOLATES if factory == SHIPPED else Verdict.CONFORMS
-    assert verdicts(report, "LAW-1") == {"off": Verdict.CONFORMS} | dict.fromkeys(SAMPLED, expected)
+    assert verdicts(report, "LAW-1") == dict.fromkeys(CONTROLS, Verdict.CONFORMS) | dict.fromkeys(SAMPLED, expected)
     assert set(verdicts(report, "GREEDY-1").values()) == {Verdict.CONFORMS}
 
 

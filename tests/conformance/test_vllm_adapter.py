@@ -16,7 +16,7 @@ from conformance.engines.forked import Forked
 from conformance.engines.one_mode import OneMode
 from conformance.engines.vllm import drafters
 from conformance.engines.vllm.metrics import from_objects, from_text
-from conformance.engines.vllm.modes import NEEDS_GPU, ROLES, SEEDED, all_modes, server_modes
+from conformance.engines.vllm.modes import MIMO, NEEDS_GPU, ROLES, SEEDED, all_modes, server_modes
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
 from conformance.harness import check_modes
@@ -51,6 +51,22 @@ def test_every_mode_has_a_control_and_a_name_of_its_own() -> None:
         assert any(not one.speculates and one.options == mode.options for one in modes), mode.name
         assert mode.speculation.get("num_speculative_tokens", 3) == 3
         assert (mode.rule == "target") == (not mode.speculates)
+
+
+def test_every_method_meets_every_option() -> None:
+    modes = all_modes(3)
+    methods = {mode.name: mode.speculation for mode in modes if mode.speculates and set(mode.options) <= set(MIMO)}
+    methods.pop("ngram_gpu")
+    options = {(name, value) for mode in modes for name, value in mode.options.items() if name not in NEEDS_GPU}
+    for name, speculation in methods.items():
+        met = {option for mode in modes if mode.speculation == speculation for option in mode.options.items()}
+        assert met >= options, name
+
+
+def test_hostile_drafts_are_declared_so() -> None:
+    hostile = {mode.name: mode.speculation["hostile"] for mode in all_modes(3) if "hostile" in mode.speculation}
+    assert {f"custom_class, {name}" for name in ("constant", "random", "ragged")} <= set(hostile)
+    assert all(name.startswith("custom_class") and why for name, why in hostile.items())
 
 
 def test_what_needs_a_gpu_and_what_stands_for_a_folder_is_known() -> None:

@@ -1,12 +1,13 @@
 """The ways of running vLLM that are audited: every method of speculation, and what else an engine does in pairs with them.
 
-A mode's `speculation` is vLLM's `speculative_config`, with a role ("draft", "medusa", ...) where that wants a folder. Its
-`options` are arguments of `LLM`, and "seed": "of the request" gives every request its seed.
+A mode's `speculation` is vLLM's `speculative_config`, with a role ("draft", "medusa", ...) where that wants a folder, and with
+the judge's own "hostile" where drafts are bad on purpose. Its `options` are arguments of `LLM`; "seed": "of the request" gives
+every request its seed, and "written_as": "MiMo" the same target in another architecture (`conformance.engines.vllm.mimo`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ LOGPROBS_DOCS = "https://docs.vllm.ai/en/latest/api/vllm/sampling_params/"
 SEED_DOCS = "https://docs.vllm.ai/en/latest/usage/reproducibility/"
 SERVER_DOCS = "https://docs.vllm.ai/en/latest/serving/openai_compatible_server/"
 METRICS_DOCS = "https://docs.vllm.ai/en/latest/design/metrics/"
+SPECULATION_DOCS = "https://docs.vllm.ai/en/latest/features/speculative_decoding/"
 
 DRAFTERS = "conformance.engines.vllm.drafters"
 ROLES = ("target", "draft", "medusa", "eagle", "eagle3")
@@ -43,13 +45,32 @@ FEW_BLOCKS = {"num_gpu_blocks_override": 24, "block_size": 32}
 SEEDED = {"seed": "of the request"}
 PROCESSED = {"logprobs_mode": "processed_logprobs"}
 RAW = {"logprobs_mode": "raw_logprobs"}
+MIMO = {"written_as": "MiMo"}
+BRIEFLY: dict[str, dict[str, Any]] = {
+    "caches, chunks and pre-emption": PREFIX_CACHE | CHUNKED | FEW_BLOCKS | PROCESSED,
+    "seeds, raw log-probabilities, as MiMo": SEEDED | RAW | MIMO,
+}
+"""What every method is run with, so that each meets every option: several at once, because every mode starts an engine."""
 NEEDS_GPU = ("tensor_parallel_size", "enforce_eager", "async_scheduling")
 """Options that only a GPU build has."""
 
 
 def all_modes(k: int) -> Sequence[Mode]:
-    """Every mode with `k` drafts per round, speculation off first."""
-    return (*_methods(k), *_company(k), *_reported(k), *_gpu(k))
+    """Every mode with `k` drafts per round, speculation off first: those that are audited in full, then those that complete the
+    pairs of each method with each option."""
+    methods = _methods(k)
+    return (*methods, *_company(k), *_reported(k), *_gpu(k), *_brief(methods))
+
+
+def _brief(methods: Sequence[Mode]) -> Iterator[Mode]:
+    """Every method in company, speculation off among them."""
+    had: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for mode in methods:
+        for what, options in BRIEFLY.items():
+            asked = mode.options | options
+            if (mode.speculation, asked) not in had:
+                had.append((mode.speculation, asked))
+                yield replace(mode, name=f"{mode.name}, {what}", options=asked, logprobs=_logprobs(asked), brief=True)
 
 
 def server_modes(k: int) -> Sequence[Mode]:
@@ -66,10 +87,11 @@ def server_modes(k: int) -> Sequence[Mode]:
 
 def _methods(k: int) -> tuple[Mode, ...]:
     """Every method of speculation, as a user switches it on."""
+    best = _mode("draft_model", draft(k), "one_hot", "draft model")
     return (
         _mode("off"),
         _mode("ngram", ngram(k), "one_hot", "n-gram"),
-        _mode("draft_model", draft(k), "one_hot", "draft model"),
+        replace(best, promises=best.promises | {"ACCEPT-2": SPECULATION_DOCS}),
         _mode("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model"),
         _mode("draft_model, block", _drawn(draft(k)) | {"rejection_sample_method": "block"}, "block", "draft model"),
         _mode("target as its own draft", draft(k, "target"), "one_hot"),
@@ -78,11 +100,12 @@ def _methods(k: int) -> tuple[Mode, ...]:
         _mode("eagle, probabilistic", _drawn(_heads("eagle", k)), "ratio"),
         _mode("eagle3", _heads("eagle3", k), "one_hot"),
         _mode("eagle3, probabilistic", _drawn(_heads("eagle3", k)), "ratio"),
-        _mode("mtp", {"method": "mtp", "num_speculative_tokens": k}, "one_hot"),
+        _mode("off, as MiMo", options=MIMO),
+        _mode("mtp", {"method": "mtp", "num_speculative_tokens": k}, "one_hot", options=MIMO),
         _mode("suffix", {"method": "suffix", "num_speculative_tokens": k}, "one_hot", "n-gram"),
-        _mode("custom_class, constant", _custom("Constant", k), "one_hot"),
-        _mode("custom_class, random", _custom("Random", k), "one_hot"),
-        _mode("custom_class, ragged", _custom("Ragged", k), "one_hot"),
+        _mode("custom_class, constant", _custom("Constant", k, "always token 0"), "one_hot"),
+        _mode("custom_class, random", _custom("Random", k, "random tokens"), "one_hot"),
+        _mode("custom_class, ragged", _custom("Ragged", k, "as many as the row's number and length give"), "one_hot"),
     )
 
 
@@ -101,8 +124,9 @@ def _company(k: int) -> tuple[Mode, ...]:
 def _reported(k: int) -> tuple[Mode, ...]:
     """Seeds of the requests, and log-probabilities before and after the processors."""
     lookup, best = ("ngram", ngram(k), "one_hot", "n-gram"), ("draft_model", draft(k), "one_hot", "draft model")
+    drawn = ("draft_model, probabilistic", _drawn(draft(k)), "ratio", "draft model")
     return (
-        *_with("seeds", SEEDED, lookup, best),
+        *_with("seeds", SEEDED, lookup, best, drawn),
         *_with("seeds and chunked prefill", SEEDED | CHUNKED),
         *_with("raw log-probabilities", RAW, best),
         *_with("processed log-probabilities", PROCESSED, best),
@@ -144,8 +168,12 @@ def _heads(method: str, k: int) -> dict[str, Any]:
     return {"method": method, "model": method, "num_speculative_tokens": k}
 
 
-def _custom(name: str, k: int) -> dict[str, Any]:
-    return {"method": "custom_class", "model": f"{DRAFTERS}.{name}", "num_speculative_tokens": k}
+def _custom(name: str, k: int, hostile: str) -> dict[str, Any]:
+    return {"method": "custom_class", "model": f"{DRAFTERS}.{name}", "num_speculative_tokens": k, "hostile": hostile}
+
+
+def _logprobs(options: dict[str, Any]) -> str:
+    return str(options.get("logprobs_mode", "")).removesuffix("_logprobs")
 
 
 def _mode(
@@ -172,5 +200,5 @@ def _mode(
         options=asked,
         order=ORDER,
         promises=promises,
-        logprobs=str(asked.get("logprobs_mode", "")).removesuffix("_logprobs"),
+        logprobs=_logprobs(asked),
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from vllm.exceptions import VLLMValidationError
 
 from conformance.engines.model_folders import folder_of
 from conformance.engines.vllm.metrics import from_objects
+from conformance.engines.vllm.mimo import write_as_mimo
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
@@ -36,6 +39,8 @@ PLAIN: dict[str, Any] = {
     "disable_log_stats": False,
 }
 """Arguments of every `LLM`, unless a mode's options say otherwise."""
+OURS = ("seed", "written_as")
+"""Options that are no arguments of `LLM`."""
 
 
 class Offline:
@@ -44,17 +49,18 @@ class Offline:
     def __init__(self, models: Models, mode: Mode, seed: int) -> None:
         self._mode = mode
         self._has_tokenizer = (models.target / "tokenizer_config.json").exists()
-        arguments = PLAIN | {name: value for name, value in mode.options.items() if name != "seed"}
+        arguments = PLAIN | {name: value for name, value in mode.options.items() if name not in OURS}
         speculation = speculative_config(models, mode)
         if not torch.cuda.is_available():
             arguments["kv_cache_memory_bytes"] = KV_BYTES
-        self._llm: Any = vllm.LLM(
-            model=str(models.target),
-            skip_tokenizer_init=not self._has_tokenizer,
-            seed=seed,
-            speculative_config=speculation,
-            **arguments,
-        )
+        with target_of(models, mode) as target:
+            self._llm: Any = vllm.LLM(
+                model=str(target),
+                skip_tokenizer_init=not self._has_tokenizer,
+                seed=seed,
+                speculative_config=speculation,
+                **arguments,
+            )
         core = self._llm.llm_engine.engine_core
         self._steps = Steps(core.engine_core.scheduler) if mode.exposes_rounds else None
 
@@ -88,7 +94,7 @@ class Offline:
 
 def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:
     """vLLM's `speculative_config`, with folders for roles. Raises NotHere for what is not to be had here."""
-    asked = dict(mode.speculation)
+    asked = {name: value for name, value in mode.speculation.items() if name != "hostile"}  # which vLLM need not know
     method = asked.get("method")
     needs = [name for name in NEEDS_GPU if name in mode.options] + ["ngram_gpu"] * (method == "ngram_gpu")
     if needs and not torch.cuda.is_available():
@@ -97,11 +103,27 @@ def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:
         raise NotHere(f"tensor_parallel_size: it needs {mode.options['tensor_parallel_size']} GPUs")
     if method == "suffix" and importlib.util.find_spec("arctic_inference") is None:
         raise NotHere("suffix: vLLM needs the package arctic-inference for it (pip install --no-deps arctic-inference)")
-    if method == "mtp" and not _predicts_ahead(models.target):
-        raise NotHere("mtp: the target has no layers that predict several tokens ahead")
     if asked.get("model") in ROLES:
         asked["model"] = str(folder_of(models, str(asked["model"])))
     return asked or None
+
+
+@contextmanager
+def target_of(models: Models, mode: Mode) -> Iterator[Path]:
+    """The folder of the target, which is there until vLLM has read it: in a mode that wants it, written as a MiMo unless it
+    predicts ahead by itself. Raises NotHere for a target that cannot be written so."""
+    if "written_as" not in mode.options or _predicts_ahead(models.target):
+        yield models.target
+        return
+    with TemporaryDirectory() as place:
+        try:
+            made = write_as_mimo(models.target, folder_of(models, "eagle"), Path(place))
+        except Unsupported as why:
+            raise NotHere(
+                f"written_as: the target has no layers that predict ahead, and cannot be written as a MiMo ({why}); "
+                "give a --target that has them (num_nextn_predict_layers in its config.json)"
+            ) from why
+        yield made
 
 
 def _predicts_ahead(folder: Path) -> bool:
