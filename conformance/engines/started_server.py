@@ -19,11 +19,14 @@ from typing import Any
 
 from conformance.engines.http_client import Client, ServerFailed
 from conformance.engines.http_server import CONCURRENCY
+from conformance.engines.last_words import LastWords
 from conformance.engines.one_mode import OneMode
 from conformance.protocols import Mode, Models, Output, Request, Unsupported
 
 PATIENCE = 280.0
 """Seconds that a server may take to start."""
+ENDING = 5.0
+"""Seconds that one which answers nobody any more may take to end: what it says of that is the reason."""
 PORTS = range(20_000, 32_768)
 """Below those that a system gives to whoever asks for any, above Ray's: nobody is given it before the server takes it."""
 
@@ -42,6 +45,7 @@ class StartedServer(OneMode):
         super().__init__(models)
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
+        self._words: LastWords | None = None
         self._address = ""
 
     def command(self, mode: Mode, port: int) -> Sequence[str]:
@@ -57,8 +61,9 @@ class StartedServer(OneMode):
         raise NotImplementedError
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
-        """See `Engine.generate`. At most `CONCURRENCY` requests are on their way."""
-        if self._mode != mode:
+        """See `Engine.generate`. At most `CONCURRENCY` requests are on their way. A server that ended is started again: whoever
+        was asking when it did was told so."""
+        if self._mode != mode or self._process is None or self._process.poll() is not None:
             self.close()
             self._start(mode)
         with ThreadPoolExecutor(CONCURRENCY) as pool:
@@ -78,13 +83,21 @@ class StartedServer(OneMode):
         except ServerFailed as failed:
             if "status 400" in str(failed):
                 raise Unsupported(f"{self.called} refuses: {failed}") from failed
-            raise
+            assert self._process is not None
+            try:
+                self._process.wait(ENDING)
+            except subprocess.TimeoutExpired:
+                raise failed from None
+            raise RuntimeError(self._how_it_ended("while it was asked")) from failed
 
     def _start(self, mode: Mode) -> None:
         port = free_port()
         command = self.command(mode, port)
         self._address = f"http://127.0.0.1:{port}"
-        self._process = subprocess.Popen(command, env={**os.environ, **self.environment})
+        environment = {**os.environ, **self.environment}
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert self._process.stdout is not None
+        self._words = LastWords(self._process.stdout)
         self._await()
         self._mode, self._client = mode, Client(self._address, timeout=PATIENCE)
 
@@ -94,7 +107,7 @@ class StartedServer(OneMode):
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if self._process.poll() is not None:
-                raise RuntimeError(f"{self.called} ended with exit code {self._process.returncode} while it started")
+                raise RuntimeError(self._how_it_ended("while it started"))
             try:
                 with urllib.request.urlopen(f"{self._address}/health", timeout=5):
                     return
@@ -102,6 +115,12 @@ class StartedServer(OneMode):
                 time.sleep(0.5)
         self._stop()
         raise RuntimeError(f"{self.called} did not start within {PATIENCE:g} seconds")
+
+    def _how_it_ended(self, when: str) -> str:
+        assert self._process is not None
+        assert self._words is not None
+        code, said = self._process.returncode, self._words.said
+        return f"{self.called} ended with exit code {code} {when}; it said last: {said}; mend that, and give the audit again"
 
     def _stop(self) -> None:
         assert self._process is not None

@@ -28,7 +28,7 @@ ARGUMENTS = {
     "kv-cache-memory-bytes": KV_BYTES,
     "generation-config": "vllm",
 }
-SWITCHES = ("--enforce-eager", "--no-enable-prefix-caching", "--skip-tokenizer-init")
+SWITCHES = ("--enforce-eager", "--no-enable-prefix-caching", "--skip-tokenizer-init", "--disable-uvicorn-access-log")
 
 
 class VllmServer(StartedServer):
