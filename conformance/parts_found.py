@@ -67,7 +67,7 @@ def settings_do_not_arrive(found: Found) -> tuple[str, ...]:
     if not lost or not right or any(one.verdict is Verdict.VIOLATES for one in handed):
         return ()
     said = [f"{one.mode}, which applies {' and '.join(one.applies)} itself, violates LAW-3" for one in lost]
-    return (*said, f"all {len(right)} parts that are handed laws conform")
+    return (*said, f"every part that is handed laws conforms (parts: {len(right)})")
 
 
 READ = ("LAW-1", "LAW-2", "GREEDY-1", "GREEDY-4", "LOGPROB-1")
