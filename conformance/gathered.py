@@ -82,7 +82,9 @@ class Gathered:
     def judged(self, ledgers: Mapping[str, Ledger]) -> list[Finding]:
         """All findings. ledgers: by what they are about."""
         before = {key: one for key, one in self.findings.items() if one.requirement in ("LAW-1", "LAW-2")}
-        for finding in findings_of_cases(self.states, ledgers):
+        greedy = [one for one in self.findings.values() if one.requirement == "GREEDY-1"]
+        wrong = {one.mode for one in greedy if one.verdict is Verdict.VIOLATES}
+        for finding in findings_of_cases(self.states, ledgers, wrong):
             self.put(finding)
             unfinished = before.get((finding.requirement, finding.mode))
             if unfinished is not None:

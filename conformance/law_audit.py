@@ -117,8 +117,12 @@ def pool(ledger: Ledger, cases: Sequence[Case]) -> None:
     whole.tokens = sum(judge.tokens for judge in judges)
 
 
-def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledger]) -> list[Finding]:
-    """LAW-1 and LAW-2 of every case that gave tokens, and of each ledger's cases together."""
+def findings_of_cases(
+    states: Sequence[SampledCase], ledgers: Mapping[str, Ledger], wrong: Collection[str] = ()
+) -> list[Finding]:
+    """LAW-1 and LAW-2 of every case that gave tokens, and of each ledger's cases together. wrong: modes known to be wrong by
+    other tokens than these; as cases that are proven wrong, theirs are left out of what cases say together.
+    """
     found: list[Finding] = []
     for what, ledger in ledgers.items():
         some = [state for state in states if part(state.mode) == what]
@@ -136,7 +140,7 @@ def findings_of_cases(states: Sequence[SampledCase], ledgers: Mapping[str, Ledge
         proven = {one.mode for one in found if one.verdict is Verdict.VIOLATES}
         rest = [state for state in some if state.tokens]
         if what != "lossy":  # which are not expected to follow any law that is known
-            rest = [state for state in rest if state.done and state.case.name not in proven]
+            rest = [state for state in rest if state.done and state.case.name not in proven and state.mode.name not in wrong]
         if POOLED in ledger.judges and rest:
             found += _pooled(ledger, what, rest)
     return found

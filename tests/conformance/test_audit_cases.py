@@ -230,6 +230,19 @@ def test_a_mixture_is_judged_by_the_law_that_it_declares() -> None:
     assert law(audited(engine, Level("mix", 2_000, 3, "")), "", "mixed").verdict is Verdict.VIOLATES
 
 
+def test_what_is_wrong_at_temperature_zero_is_left_out_of_what_cases_say_together() -> None:
+    class WrongAtZero(TwoModes):
+        def processed(self, model: LanguageModel, mode: Mode, request: Request) -> LanguageModel:
+            zero = mode.speculates and request.settings.temperature == 0
+            return super().processed(self.draft if zero else model, mode, request)
+
+    level = replace(ALL, cases="share")
+    together = {one.mode for one in audited(WrongAtZero(*instance()), level).findings}
+    assert POOLED not in together
+    assert f"{POOLED} (control)" in together
+    assert POOLED in {one.mode for one in audited(TwoModes(*instance()), level).findings}
+
+
 class MixesWhereDrafted(TwoModes):
     """The rule of the reference that mixes, which does so at drafted places alone."""
 
