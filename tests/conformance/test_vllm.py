@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from engine_here import ROOT, needs, python_of, shows_what_was_found
@@ -16,10 +16,12 @@ from conformance.checks.component_law import component_findings, rounds_of
 from conformance.checks.greedy import greedy_finding
 from conformance.component_audit import verifier_findings
 from conformance.components import Component, applied_by
-from conformance.findings import EngineReport, Verdict
+from conformance.expected import mark_expected, read_expected
+from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import EngineInfo, EngineProcess
 from conformance.levels import AuditSettings, level_named
 from conformance.protocols import Models, Request
+from conformance.published import EXPECTED
 from conformance.subject import Subject, read_subject
 from specref import pretrained
 from specref.processors import SamplingSettings
@@ -53,13 +55,17 @@ def subject() -> Subject:
     return read_subject(MODELS)
 
 
-def audited(factory: str, modes: Sequence[str], subject: Subject, requests: int = 0) -> EngineReport:
+def audited(
+    factory: str, modes: Sequence[str], subject: Subject, requests: int = 0, cases: Literal["plain", "share"] = "plain"
+) -> EngineReport:
+    """A short audit of some modes. cases: with "share" the family checks ask every mode, and not the first of each rule."""
+
     def start() -> Some:
         runner = Some(factory, MODELS, patience=600, python=PYTHON)
         runner.chosen = modes
         return runner
 
-    level = replace(level_named("smoke"), tokens=1_000, prompts=8, budget=0, rows=0, requests=requests)
+    level = replace(level_named("smoke"), tokens=1_000, prompts=8, budget=0, rows=0, requests=requests, cases=cases)
     return audit_engine("vllm", start, subject, AuditSettings(level, seed=int(time.time()), max_tokens=32))
 
 
@@ -84,6 +90,32 @@ def test_general_probes_narrow_the_cause(options: str, subject: Subject) -> None
     law = next(one for one in report.findings if (one.requirement, one.mode) == ("LAW-1", mode))
     assert "Cause (settings): sampling settings do not reach verification; at temperature 0 it conforms" in law.summary
     assert any(place.startswith("temperatures (0.5, 1.0, 1.6) asked for") for place in law.violations)
+
+
+def known(report: EngineReport) -> dict[tuple[str, str], Finding]:
+    """The violations of a report, by requirement and mode, with what is known of them."""
+    (marked,) = mark_expected([report], read_expected(EXPECTED))
+    return {(one.requirement, one.mode): one for one in marked.findings if one.verdict is Verdict.VIOLATES}
+
+
+def test_the_silent_block_is_named_and_known_by_itself(subject: Subject) -> None:
+    """Beside what else is wrong in that mode and in the one without it."""
+    found = known(audited(SHIPPED, ("draft_model", "draft_model, block"), subject, requests=1))
+    silent = (
+        "draft_sample_method='probabilistic', rejection_sample_method='block': expected drafts that are drawn, or a refusal"
+    )
+    assert found["LOUD-1", "draft_model, block"].violations[0].startswith(silent)
+    assert "(block_ignored.py); a request with top_k ends the engine" in found["LOUD-1", "draft_model, block"].expected
+    assert "block" not in found["LOUD-1", "draft_model"].summary + found["LOUD-1", "draft_model"].expected
+
+
+def test_the_seed_that_ends_the_engine_is_named_and_known(subject: Subject) -> None:
+    """Four requests, since the prompt of one alone is read whole."""
+    found = known(audited(SHIPPED, ("off, chunked prefill", "off, seeds and chunked prefill"), subject, 4, "share"))
+    seeds = found["SEED-1", "off, seeds and chunked prefill"]
+    assert "requests with seeds: expected answers, found the end of the engine (RuntimeError: CPU Gen" in seeds.violations[0]
+    assert "(seed_partial_prefill.py)" in seeds.expected
+    assert set(found) == {("SEED-1", "off, seeds and chunked prefill")}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +155,16 @@ def test_the_module_that_verifies_is_right_once_corrected(corrected: EngineProce
     assert {some["LAW-3"] for some in found.values()} == {Verdict.CONFORMS}
     steps = {rule: some["LAW-4"] for rule, some in found.items()}
     assert steps == {"ratio": Verdict.CONFORMS, "one_hot": Verdict.CONFORMS, "block": Verdict.VIOLATES}
+
+
+def test_every_mode_that_speculates_is_right_once_corrected(corrected: EngineProcess, subject: Subject) -> None:
+    """All but those that this machine or this build cannot run."""
+    names = [mode.name for mode in corrected.describe(4).modes if mode.speculates and not mode.brief]
+    report = audited(CORRECTED, names, subject)
+    for requirement in ("GREEDY-1", "LAW-1", "LAW-2"):
+        found = [one for one in verdicts(report, requirement).values() if one is not Verdict.NOT_RUN]
+        assert found == len(found) * [Verdict.CONFORMS]
+        assert len(found) >= 23
 
 
 @pytest.mark.parametrize("name", ["off, prefix cache", "ngram, prefix cache", "draft_model, probabilistic, prefix cache"])
