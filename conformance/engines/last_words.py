@@ -34,7 +34,7 @@ class LastWords:
             for line in output:
                 os.write(2, line)
                 text = line.decode(errors="replace").strip()
-                error = ERROR.search(text)
+                error = None if "WARNING" in text else ERROR.search(text)
                 if error:
                     self._keep_error(error[0][:LONGEST])
                 elif text:

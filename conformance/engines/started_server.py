@@ -17,6 +17,7 @@ from contextlib import suppress
 from random import SystemRandom
 from typing import Any
 
+from conformance.engines.descendants import Known, descendants, end
 from conformance.engines.http_client import Client, ServerFailed
 from conformance.engines.http_server import CONCURRENCY
 from conformance.engines.last_words import LastWords
@@ -46,6 +47,7 @@ class StartedServer(OneMode):
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
         self._words: LastWords | None = None
+        self._started: Known = {}
         self._address = ""
 
     def command(self, mode: Mode, port: int) -> Sequence[str]:
@@ -99,6 +101,7 @@ class StartedServer(OneMode):
         assert self._process.stdout is not None
         self._words = LastWords(self._process.stdout)
         self._await()
+        self._started = descendants(self._process.pid)
         self._mode, self._client = mode, Client(self._address, timeout=PATIENCE)
 
     def _await(self) -> None:
@@ -130,6 +133,8 @@ class StartedServer(OneMode):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        end(self._started)  # a server that was killed has ended none of its own
+        self._started = {}
         if self._client is not None:
             self._client.close()
         self._mode = self._process = self._client = None

@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conformance.engines import started_server
+from conformance.engines.descendants import descendants
 from conformance.engines.sglang.server import SglangServer
 from conformance.engines.started_server import free_port
 from conformance.protocols import Mode, Request
@@ -48,6 +50,16 @@ def ended(pid: int) -> bool:
     return False
 
 
+def gone(pid: int) -> bool:
+    """Whether it has ended, or does so within a while; whoever adopted it may be slow to hear of that."""
+    stat = Path(f"/proc/{pid}/stat")
+    for _ in range(100):
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_one_that_dies_at_its_start_says_why_and_what_to_do(server: Fake) -> None:
     server.program = ("-c", DYING)
     with pytest.raises(RuntimeError, match=r"exit code 5 while it started; .*OSError: weights: no such folder; mend that"):
@@ -78,6 +90,22 @@ def test_none_is_left_behind(server: Fake) -> None:
     assert [ended(pid) for pid in started] == [True, False]
     server.close()
     assert ended(started[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: not run")
+def test_what_a_killed_one_had_started_is_ended(server: Fake, tmp_path: Path) -> None:
+    child = f"{sys.executable!r}, '-c', 'import time; time.sleep(600)'"
+    parent = f"import subprocess, sys, runpy; subprocess.Popen([{child}]); sys.argv = [{FAKE!r}, sys.argv[1]]"
+    server.program = ("-c", f"{parent}; runpy.run_path({FAKE!r}, run_name='__main__')")
+    list(server.generate(OFF, ASKED))
+    assert server._process is not None
+    own = list(descendants(server._process.pid))
+    assert len(own) == 1
+    server._process.kill()
+    server._process.wait()
+    assert not ended(own[0])
+    server.close()
+    assert not [pid for pid in own if not gone(pid)]
 
 
 def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
