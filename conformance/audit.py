@@ -30,6 +30,7 @@ from conformance.jobs import COMPONENTS, FAMILIES, GREEDY, Failures, Job, turns
 from conformance.lanes import Lanes
 from conformance.law_audit import can_catch, sealed_ledgers
 from conformance.levels import AuditSettings
+from conformance.not_here import leave_out, not_tried, run_here
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from conformance.sampled_case import SampledCase
@@ -110,34 +111,25 @@ class _Audit:
             except EngineFailed as failed:
                 finding = Finding("ENGINE", "all", Verdict.ERROR, f"{failed.kind}: {failed}")
                 return self._report(EngineInfo(self.name, "unknown", ()), [finding], started, clock, {})
-            findings, ledgers = self._judge(self._run_here(info.modes), lanes)
+            findings, ledgers = self._judge(run_here(self.gathered.findings, info.modes, self.settings), lanes)
         finally:
             self.engines.close()
         return self._report(info, findings, started, clock, ledgers)
-
-    def _run_here(self, modes: Sequence[Mode]) -> Sequence[Mode]:
-        """The modes that the level runs; of the others it is said that they are not run."""
-        level = self.settings.level
-        some = modes if level.all_modes else asked_modes(modes, self.settings)
-        if level.cases == "plain":
-            some = [mode for mode in some if not mode.brief]
-        for mode in modes:
-            if mode not in some:
-                which = "no mode that only completes pairs" if mode.brief else "the first mode of each rule and law of drafts"
-                self.gathered.put(Finding("LAW-1", mode.name, Verdict.NOT_RUN, f"level {level.name} runs {which}"))
-        return some
 
     def _judge(self, modes: Sequence[Mode], lanes: int) -> tuple[list[Finding], dict[str, Ledger]]:
         """Plan, ask, and judge."""
         made, settings = self.gathered, self.settings
         made.modes = modes
         made.plan = plan_cases(modes, settings, self.subject, [pair.name for pair in self.others])
-        made.asked = [mode.name for mode in asked_modes(modes, settings)] if settings.level.requests else ()
+        here = [mode for mode in modes if not mode.not_here]
+        made.asked = [mode.name for mode in asked_modes(here, settings)] if settings.level.requests else ()
+        leave_out(made.findings, made.plan.absent, modes, settings)
         ledgers = sealed_ledgers(made.plan.cases, self.name, settings, self._subjects, self.without)
         self.evidence.seal(ledgers)
-        self.watcher.plan(self.name, partial(can_catch, made.plan.cases, ledgers, self._subjects, settings))
+        told = partial(can_catch, made.plan.cases, ledgers, self._subjects, settings)
+        self.watcher.plan(self.name, lambda: "\n".join([told(), *not_tried(modes)]))
         _ = self.subject.tolerance  # measured once, before threads ask for it
-        jobs = self._jobs(modes, ledgers)
+        jobs = self._jobs(here, ledgers)
         self.watcher.begin(self.name, sum(job.size for job in jobs))
         try:
             with ThreadPoolExecutor(lanes) as pool:
@@ -200,7 +192,7 @@ class _Audit:
                 pair, do = len(self.others) + 1, partial(self._self_draft, mode)
                 jobs.append(Job("self-draft", mode, do, level.requests, [("ACCEPT-2", mode.name)], pair))
         if level.rows:
-            jobs.append(Job(COMPONENTS, modes[0], self._components, level.rows, [("LAW-3", NONE)]))
+            jobs.append(Job(COMPONENTS, self.gathered.modes[0], self._components, level.rows, [("LAW-3", NONE)]))
         return jobs
 
     def _case_job(self, case: Case, ledger: Ledger) -> Job:

@@ -30,10 +30,12 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class CasePlan:
-    """The cases of an audit. rows: the factors of each with their values, by its name."""
+    """The cases of an audit. rows: the factors of each with their values, by its name; those of `absent` too, the cases whose
+    modes are not to be had here: they are not tried, and have no tokens."""
 
     cases: tuple[Case, ...]
     rows: Mapping[str, Row] = field(default_factory=dict)
+    absent: tuple[Case, ...] = ()
 
 
 def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject, others: Sequence[str] = ()) -> CasePlan:
@@ -52,15 +54,16 @@ def plan_cases(modes: Sequence[Mode], settings: AuditSettings, subject: Subject,
     turns = _turns(modes, len(some) if level.cases == "all" else 1, len(names))
     if level.cases == "all":
         turns += [(m, 0, 0) for m, mode in enumerate(modes) if mode.brief]
-    chosen = dict.fromkeys(key for key in turns if key in rows)
+    here = {key: row for key, row in rows.items() if not modes[key[0]].not_here}
+    chosen = dict.fromkeys(key for key in turns if key in here)
     if level.cases != "plain" or others:
-        keys = list(rows)
-        chosen |= {keys[number]: None for number in covering(list(rows.values()), [rows[key] for key in chosen])}
+        keys = list(here)
+        chosen |= {keys[number]: None for number in covering(list(here.values()), [here[key] for key in chosen])}
     listed = sorted(chosen, key=lambda key: (key[2], key[0], key[1]))
-    cases = weighed(
-        [Case(_declaring(modes[m], some[s], settings), some[s], pair, names[pair]) for m, s, pair in listed], settings
-    )
-    return CasePlan(tuple(cases), {case.name: rows[key] for case, key in zip(cases, listed)})
+    left = [key for key in dict.fromkeys(turns) if key not in here]
+    made = [Case(_declaring(modes[m], some[s], settings), some[s], pair, names[pair]) for m, s, pair in [*listed, *left]]
+    by_name = {case.name: rows[key] for case, key in zip(made, [*listed, *left], strict=True)}
+    return CasePlan(tuple(weighed(made[: len(listed)], settings)), by_name, tuple(made[len(listed) :]))
 
 
 def _turns(modes: Sequence[Mode], settings: int, pairs: int) -> list[Key]:

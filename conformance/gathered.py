@@ -63,7 +63,7 @@ class Gathered:
     @property
     def prompts(self) -> int:
         """Prompts that each mode continues greedily."""
-        return self.settings.level.prompts_of(sum(not mode.brief for mode in self.modes))
+        return self.settings.level.prompts_of(sum(not (mode.brief or mode.not_here) for mode in self.modes))
 
     @property
     def alpha_of_mode(self) -> float:
@@ -209,7 +209,7 @@ class Gathered:
             if beyond:
                 said = f"outputs that went on after their end (EOS or the limit): {beyond}"
                 notes.append(f"{mode.name}: {said}. What follows the end was not judged.")
-        left = [mode.name for mode in self.modes if mode.name not in self.asked and not mode.brief]
+        left = [mode.name for mode in self.modes if mode.name not in self.asked and not (mode.brief or mode.not_here)]
         if self.settings.level.requests and left:
             notes.append(f"At this level the families beside LAW, GREEDY and STOP were not asked of: {', '.join(left)}.")
         return notes

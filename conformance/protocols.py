@@ -64,6 +64,8 @@ class Mode:
     the component whose rounds show its cache.
     brief: the mode only completes the pairs of a speculation with an option: it is judged under LAW, in the cases that show
     them, and asked nothing else.
+    not_here: what this machine or the models lack for the mode, or "": the plan then promises nothing of it, and it is not
+    asked for, with no pair of models. An adapter that learns it only when asked, or for one pair alone, raises `NotHere`.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
     mode declares, `w p + (1 - w) q`, at drafted places alone where it exposes its rounds; 1 for any other. guidance: the scale
     of classifier-free guidance, which is part of p (`conformance.scoring.GuidedScorer`); 1 is none. order: in which order its
@@ -86,6 +88,7 @@ class Mode:
     exact_draft: bool = False
     brief: bool = False
     drafter: str = ""
+    not_here: str = ""
     cache: str = ""
     guidance: float = 1.0
 

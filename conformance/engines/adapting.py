@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from conformance.protocols import Mode, Request, Tokens, Unsupported
+from conformance.protocols import Mode, NotHere, Request, Tokens, Unsupported
 from specref.processors import SamplingSettings
+
+
+def with_what_it_lacks(mode: Mode, check: Callable[[Mode], object]) -> Mode:
+    """The mode, with what it lacks here. check: raises NotHere for a mode that lacks something.
+
+    >>> def no_gpu(mode: Mode) -> None:
+    ...     raise NotHere("it needs a GPU")
+    >>> with_what_it_lacks(Mode("graphs"), no_gpu).not_here
+    'it needs a GPU'
+    """
+    try:
+        check(mode)
+    except NotHere as lacking:
+        return replace(mode, not_here=str(lacking))
+    return mode
 
 
 def refuse(settings: SamplingSettings, unknown: Sequence[str], why: str) -> None:

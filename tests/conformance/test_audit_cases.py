@@ -22,12 +22,12 @@ from conformance.engines.transformers.modes import CACHES, all_modes
 from conformance.engines.transformers.pairs import NAMES
 from conformance.findings import EngineReport, Finding, Verdict
 from conformance.harness import InProcess, Runner
-from conformance.law_audit import POOLED, can_catch, pool, sealed_ledgers
+from conformance.law_audit import POOLED, can_catch, sealed_ledgers
 from conformance.levels import LEVELS, Level
 from conformance.pairwise import meetings
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode, Request, Unsupported
-from conformance.statistics import Ledger, TokenBlock, WrongUse
+from conformance.statistics import WrongUse
 from conformance.statistics.tolerance import Tolerance
 from specref.models import LanguageModel
 from specref.processors import ORDER, SamplingSettings
@@ -374,34 +374,3 @@ def test_the_plan_says_what_the_smallest_mode_will_show_and_all_together() -> No
     assert leaks[1] < leaks[0]
     alone = [case for case in cases if not case.mode.speculates]
     assert can_catch(alone, sealed_ledgers(alone, "tables", some, [subject()]), [subject()], some).endswith(" tokens.")
-
-
-def sticky_cases(chance_of_a_copy: float, *, tokens: int = 400, seed: int = 5) -> Ledger:
-    """The ledger of twelve cases of tokens of one fixed law, each a copy of the one before it with that chance."""
-    few = [replace(RATIO, name=f"ratio {number}") for number in range(12)]
-    cases = [Case(mode, Setting("plain"), tokens=tokens, weight=1 / len(few)) for mode in few]
-    ledger = sealed_ledgers(cases, "tables", settings(ALL, seed=seed), [subject()])["speculation"]
-    law, rng = np.arange(16, 32) / np.arange(16, 32).sum(), np.random.default_rng(seed)
-    rows = np.tile(law, (tokens, 1))
-    for case in cases:
-        drawn = rng.choice(16, size=tokens, p=law)
-        for at in 1 + np.flatnonzero(rng.random(tokens - 1) < chance_of_a_copy):
-            drawn[at] = drawn[at - 1]
-        ledger.observe(case.name, TokenBlock(drawn, rows, rows[:, ::-1], request=np.arange(tokens) // 16))
-    pool(ledger, cases)
-    return ledger
-
-
-def test_what_tokens_say_about_each_other_is_seen_in_all_cases_together_where_none_shows_it_alone() -> None:
-    ledger = sticky_cases(0.15)
-    look = ledger.look()
-    assert [(one.mode, one.check) for one in look.named] == [(POOLED, "lag")]
-    for plan in ledger.plan.modes:
-        assert (look.modes[plan.name] + np.log10(plan.weight) >= -np.log10(ledger.plan.alpha)) == (plan.name == POOLED)
-
-
-def test_the_pooled_evidence_against_a_correct_engine_is_a_fair_bet() -> None:
-    found = [sticky_cases(0.0, tokens=20, seed=seed).judges[POOLED].checks["lag"].evidence().log_e for seed in range(150)]
-    bets = np.exp(found)
-    assert bets.mean() < 1 + 4 * bets.std() / np.sqrt(len(bets))
-    assert bets.max() < 1e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class GenaiEngine(Engine):
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
-        return all_modes(k)
+        return [replace(mode, not_here=NOT_HERE.get(mode.speculation.get("drafts", ""), "")) for mode in all_modes(k)]
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from conformance.components import Component
+from conformance.engines.adapting import with_what_it_lacks
 from conformance.engines.transformers.modes import all_modes
 from conformance.engines.transformers.other_tokenizer import with_other_tokenizer
 from conformance.engines.transformers.settings import generation_config
@@ -55,7 +56,8 @@ class TransformersEngine(Engine):
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
-        return all_modes(k, int(self._target.config.get_text_config().num_hidden_layers))
+        modes = all_modes(k, int(self._target.config.get_text_config().num_hidden_layers))
+        return [with_what_it_lacks(mode, self._check_models) for mode in modes]
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`."""

@@ -12,11 +12,12 @@ from functools import partial
 import vllm
 
 from conformance.components import Component
+from conformance.engines.adapting import with_what_it_lacks
 from conformance.engines.forked import Forked
 from conformance.engines.one_mode import OneMode
 from conformance.engines.vllm.components import Isolated, all_components
 from conformance.engines.vllm.modes import all_modes
-from conformance.engines.vllm.offline import Offline
+from conformance.engines.vllm.offline import Offline, speculative_config
 from conformance.protocols import Ended, Mode, Models, Output, Request, Unsupported
 
 NOT_ASKED = (
@@ -39,7 +40,7 @@ class VllmEngine(OneMode):
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
-        return all_modes(k)
+        return [with_what_it_lacks(mode, partial(speculative_config, self._models)) for mode in all_modes(k)]
 
     def not_asked(self) -> Sequence[str]:
         """See `Engine.not_asked`."""

@@ -6,10 +6,12 @@ import json
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import vllm
 
+from conformance.engines.adapting import with_what_it_lacks
 from conformance.engines.http_server import completion_request, read_completion
 from conformance.engines.started_server import StartedServer, words_of
 from conformance.engines.vllm.metrics import from_text
@@ -41,7 +43,7 @@ class VllmServer(StartedServer):
 
     def modes(self, k: int) -> Sequence[Mode]:
         """See `Engine.modes`."""
-        return server_modes(k)
+        return [with_what_it_lacks(mode, partial(speculative_config, self._models)) for mode in server_modes(k)]
 
     def counted(self) -> Mapping[str, float]:
         """See `OneMode.counted`."""
