@@ -1,4 +1,4 @@
-"""Modes that cannot run here: the plan promises nothing of them, and the report says of each requirement that it was not run."""
+"""Modes that cannot run here: the plan promises nothing of them, and the report says what was not run, and why."""
 
 from __future__ import annotations
 
