@@ -18,7 +18,8 @@ def descendants(ancestor: int) -> Known:
     True
     """
     running = {int(one.name): fields for one in Path("/proc").glob("[0-9]*") if (fields := _fields(int(one.name)))}
-    found, new = {}, {ancestor}
+    found: Known = {}
+    new = {ancestor}
     while new:
         new = {pid for pid, fields in running.items() if int(fields[1]) in new}
         found |= {pid: running[pid][19] for pid in new}
