@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from conformance.asked_law import asked_laws
 from conformance.components import Floats
+from conformance.findings import Finding
 from conformance.harness import Runner
 from conformance.levels import AuditSettings
 from conformance.problems import EngineFailed
@@ -102,3 +103,7 @@ class Asking:
             )
             found.append((asked.p, asked.q))
         return found
+
+
+Judge = Callable[[Asking, float], Iterable[Finding | EngineFailed]]
+"""Asks a mode and gives what it finds, with the false-alarm rate that the statistical checks of a mode share."""

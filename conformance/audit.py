@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from conformance.asking import Asking
+from conformance.asking import Asking, Judge
 from conformance.case_plan import plan_cases
 from conformance.cases import Case, part
 from conformance.component_audit import NONE, audit_components
@@ -21,7 +21,7 @@ from conformance.crew import Crew
 from conformance.diagnosis import Diagnosis, with_what_follows
 from conformance.environment import environment
 from conformance.evidence.recording import Evidence, Unkept
-from conformance.families import asked_modes, control_of, expected_of, family_findings
+from conformance.families import WORK_OF_A_FAMILY, asked_modes, control_of, expected_of, family_findings
 from conformance.findings import EngineReport, Finding, ModeReport, Verdict
 from conformance.gathered import Gathered
 from conformance.greedy_audit import continue_greedily, greedy_of, self_draft_of
@@ -35,6 +35,7 @@ from conformance.problems import EngineFailed
 from conformance.protocols import Mode
 from conformance.sampled_case import SampledCase
 from conformance.sampling import NonsenseOutput
+from conformance.second_turn import WHAT, has_second_turn, reports_of, second_turn_findings
 from conformance.statistics import Ledger, WrongUse
 from conformance.subject import Subject
 from conformance.triage import first_of_each_mode, narrow
@@ -44,8 +45,6 @@ from specref.models import BadModel
 
 MOST_PROBED = 3
 """Modes whose violations are probed at the lowest level; at the others all are."""
-WORK_OF_A_FAMILY = 40
-"""About how many tokens, in the progress display, each request of a family's groups comes to."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,9 @@ class _Audit:
             if mode.name not in self.gathered.asked:
                 continue
             reports, size = [(one, mode.name) for one in expected_of(mode)], WORK_OF_A_FAMILY * level.requests
-            jobs.append(Job(FAMILIES, mode, partial(self._families, mode), size, reports))
+            jobs.append(Job(FAMILIES, mode, partial(self._families, mode, family_findings), size, reports))
+            if has_second_turn(mode):
+                jobs.append(Job(WHAT, mode, partial(self._families, mode, second_turn_findings), size, reports_of(mode)))
             if mode.speculates and self.self_draft and mode.draft_law == "draft model" and "ACCEPT-2" in mode.promises:
                 pair, do = len(self.others) + 1, partial(self._self_draft, mode)
                 jobs.append(Job("self-draft", mode, do, level.requests, [("ACCEPT-2", mode.name)], pair))
@@ -237,10 +238,10 @@ class _Audit:
         self.gathered.answered(mode, zip(done.requests, done.answers))
         self.gathered.put(greedy_of(mode, done, self.subject, planned))
 
-    def _families(self, mode: Mode, runner: Runner) -> None:
+    def _families(self, mode: Mode, judge: Judge, runner: Runner) -> None:
         asking = Asking(runner, mode, self.subject, self.settings)
         try:
-            for found in family_findings(asking, self.gathered.alpha_of_mode):
+            for found in judge(asking, self.gathered.alpha_of_mode):
                 if isinstance(found, EngineFailed):
                     raise found
                 self.gathered.put(found)

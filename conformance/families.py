@@ -43,8 +43,10 @@ CHAIN_RULES = ("ratio", "block")
 """Rules of modes that draft chains, so that a draft has at most k tokens."""
 MOST_CRASHES = 2
 """Groups of a mode that may crash before the rest is left out."""
-STATISTICAL = 5
+STATISTICAL = 6
 """Findings of a mode that share its part of the false-alarm rate."""
+WORK_OF_A_FAMILY = 40
+"""About how many tokens, in the progress display, each request of a family's groups comes to."""
 
 
 def stop(asking: Asking, alpha: float) -> list[Finding]:

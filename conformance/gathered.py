@@ -23,6 +23,7 @@ from conformance.levels import AuditSettings
 from conformance.parts_found import with_parts_that_explain
 from conformance.protocols import Mode, Output, Request
 from conformance.sampled_case import SampledCase
+from conformance.second_turn import conversations, name_of
 from conformance.silent import chosen_instead_of_drawn, seeds_that_end_it
 from conformance.statistics import Ledger
 from conformance.statistics.acceptance import FLOAT32_ETA, RATIO_RULES
@@ -76,7 +77,7 @@ class Gathered:
         return [
             name
             for mode in (self.modes if modes is None else modes)
-            for name in dict.fromkeys([mode.name, *(case for of, case in cases if of == mode.name)])
+            for name in dict.fromkeys([mode.name, *(case for of, case in cases if of == mode.name), name_of(mode.name)])
         ]
 
     def judged(self, ledgers: Mapping[str, Ledger]) -> list[Finding]:
@@ -222,6 +223,7 @@ class Gathered:
             **covered(self.plan, self.findings.values()),
             "prompts per greedy mode": self.prompts,
             "requests per group of the other families": level.requests,
+            "second turns of each mode that keeps what it read, greedy ones": conversations(self.settings),
             "modes that these are asked of": list(self.asked),
             "rows per component": level.rows,
             "seconds for all components (0: no limit)": level.seconds,

@@ -43,6 +43,7 @@ MODE_TYPES = {
     "guidance": float,
     "order": tuple,
     "promises": dict,
+    "prefix_block": int,
 }
 """Types of a mode's fields that are not strings."""
 WORDS = {"draft_law": ("draft model", "n-gram", ""), "logprobs": ("raw", "processed", "")}

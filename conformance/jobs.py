@@ -10,6 +10,7 @@ from conformance.cases import PLAIN
 from conformance.harness import Runner
 from conformance.problems import EngineFailed
 from conformance.protocols import Mode
+from conformance.second_turn import WHAT
 
 MOST_IN_A_ROW, MOST_HANGS, MOST_OF_A_KIND = 12, 3, 2
 """Failures after which nothing more is asked: one after the other of an engine, hangs of it, and of one kind in one mode."""
@@ -31,7 +32,9 @@ class Job:
     @property
     def kind(self) -> str:
         """Failures count for jobs of their kind: one under a setting of its own says nothing about the mode as such."""
-        return self.what if self.what in (COMPONENTS, FAMILIES) else "itself" if self.what in (PLAIN, GREEDY) else "settings"
+        return (
+            self.what if self.what in (COMPONENTS, FAMILIES, WHAT) else "itself" if self.what in (PLAIN, GREEDY) else "settings"
+        )
 
 
 def turns(jobs: Sequence[Job]) -> list[list[Job]]:

@@ -66,6 +66,8 @@ class Mode:
     them, and asked nothing else.
     not_here: what this machine or the models lack for the mode, or "": the plan then promises nothing of it, and it is not
     asked for, with no pair of models. An adapter that learns it only when asked, or for one pair alone, raises `NotHere`.
+    prefix_block: tokens of a block of the cache in which it finds what earlier requests have read, 1 if it finds any prefix; 0
+    if it keeps nothing from one request to the next.
     lossy: how the mode changes the law on purpose, in words, or "". ensemble: the weight of the target in the law that a lossy
     mode declares, `w p + (1 - w) q`, at drafted places alone where it exposes its rounds; 1 for any other. guidance: the scale
     of classifier-free guidance, which is part of p (`conformance.scoring.GuidedScorer`); 1 is none. order: in which order its
@@ -91,6 +93,7 @@ class Mode:
     not_here: str = ""
     cache: str = ""
     guidance: float = 1.0
+    prefix_block: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))

@@ -20,6 +20,7 @@ from conformance.samples.judging import Judging
 from conformance.samples.modes import Defaults
 from conformance.sampling import NonsenseOutput
 from conformance.scripts import script, sentence
+from conformance.second_turn import is_second_turn
 from conformance.smallest import SECONDS, OutOfTime, Smallest, smallest
 from conformance.smallest_greedy import SmallestGreedy, smallest_greedy
 from conformance.statistics.evidence import WrongUse
@@ -169,7 +170,7 @@ def _searched(finding: Finding, runner: Runner, subject: Subject, settings: Audi
 
 def worth_a_search(report: EngineReport) -> list[Finding]:
     """The wrong laws, one of each cause, and the first wrong greedy output, of which a small case is looked for."""
-    greedy = [one for one in new_greedy(report) if not one.reproduction]
+    greedy = [one for one in new_greedy(report) if not (one.reproduction or is_second_turn(one.mode))]
     return [*first_of_each_cause(filter(_may_be_small, new_laws(report))), *greedy[:1]]
 
 

@@ -68,8 +68,12 @@ ALONE: dict[str, Any] = {"batch": 1, "page_size": 16}
 SCARCE: dict[str, Any] = {"batch": 4, "page_size": 2, "memory": "for half of the batch"}
 WHOLE = "a whole request"
 APART: dict[str, Any] = {"batch": 8, "page_size": WHOLE}
+KEPT: dict[str, Any] = {"batch": 8, "page_size": 4, "pages": "kept between calls"}
 """Options of modes. Where memory is scarce, requests are pre-empted and begin again. A page that is longer than any request is
-never full, so it is never published, and no request finds what another has read."""
+never full, so it is never published, and no request finds what another has read. Where pages are kept, a later call finds what
+an earlier one has read."""
+KEPT_FOR = 16
+"""How many batches have room at once where pages are kept."""
 
 WATCHED = (
     "draft model, ratio",
@@ -117,6 +121,7 @@ class SpecrefEngine(Engine):
         self.target, self.draft, self.engine_type, self.read_grammar = target, draft, engine_type, read_grammar
         self.draftings, self.maps = {one.name: one for one in draftings}, maps
         self.counts: dict[str, Metrics] = {}
+        self.kept: dict[str, reference.Engine] = {}
         try:
             self.version = version("specref")
         except PackageNotFoundError:
@@ -144,6 +149,8 @@ class SpecrefEngine(Engine):
             _mode("draft model, ratio, scarce memory", model, "ratio", SCARCE),
             _mode("off, nothing shared", {}, "target", APART),
             _mode("draft model, ratio, nothing shared", model, "ratio", APART),
+            _mode("off, kept pages", {}, "target", KEPT),
+            _mode("draft model, ratio, kept pages", model, "ratio", KEPT),
             *(_mode(one.name, {"drafter": one.name, "k": k}, one.rule, ROOMY, one.nodes) for one in self.draftings.values()),
         )
         return tuple(
@@ -168,7 +175,7 @@ class SpecrefEngine(Engine):
 
     def generate(self, mode: Mode, requests: Sequence[Request]) -> Iterator[Output]:
         """See `Engine.generate`. Raises what ended a request that failed."""
-        engine = self.start(mode, requests, self.engine_type)
+        engine = self.start(mode, requests, self.engine_type) if mode.options != KEPT else self._kept(mode, requests)
         numbers = [
             engine.submit(one.prompt, replace(one.settings, seed=one.seed), grammar=self.grammar(one.grammar))
             for one in requests
@@ -188,11 +195,20 @@ class SpecrefEngine(Engine):
         return engine_type(
             self.target,
             speculation=speculation,
-            pages=pages,
+            pages=pages * (KEPT_FOR if mode.options == KEPT else 1),
             page_size=page_size,
             batch=mode.options["batch"],
             chunk=16,
         )
+
+    def _kept(self, mode: Mode, requests: Sequence[Request]) -> reference.Engine:
+        """The engine of the last call, without its requests, if it has memory enough; else a fresh one."""
+        needed, _ = _pages(mode, requests, self.speculation(mode).nodes)
+        engine = self.kept.get(mode.name)
+        if engine is None or len(engine.memory.pool.users) < needed:
+            engine = self.kept[mode.name] = self.start(mode, requests, self.engine_type)
+        engine.requests.clear()
+        return engine
 
     def grammar(self, lark: str) -> Grammar | None:
         """What a request's output must follow. Raises Unsupported for a grammar where the target's tokens have no texts."""
@@ -236,7 +252,8 @@ def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, 
     """tree: whether a further way to draft makes trees."""
     chains = "tree" not in speculation and tree is None
     exact = speculation.get("drafter") in ("draft model", "prompt lookup")
-    promised = (*PROMISES, *(ACCEPTANCE.get(rule, ()) if chains and exact else ()))
+    alike = ["SEED-1"] * (options == KEPT)  # what is found in pages was read in other pieces, with other last bits
+    promised = (*(one for one in PROMISES if one not in alike), *(ACCEPTANCE.get(rule, ()) if chains and exact else ()))
     return Mode(
         name,
         speculation,
@@ -247,6 +264,7 @@ def _mode(name: str, speculation: dict[str, Any], rule: str, options: dict[str, 
         options=options,
         promises=dict.fromkeys(promised, DOCUMENTATION),
         logprobs="raw",
+        prefix_block=int(options["page_size"]) if options == KEPT else 0,
     )
 
 

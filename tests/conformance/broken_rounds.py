@@ -70,6 +70,16 @@ class HashedAmidDrafts(Rounds):
         return scores
 
 
+class PublishedWithARejectedDraft(Rounds):
+    """A page that the token after a rejection fills is published while the rejected draft's entry is in its place. The request
+    itself goes on in a copy, and is right."""
+
+    def keep(self, request: Request, draft: Draft, path: tuple[int, ...]) -> None:
+        if draft.tree is None:
+            request.entries.publish(request.committed[: request.entries.length])
+        super().keep(request, draft, path)
+
+
 class DummyRows(Memory):
     """An idle step writes into a published page."""
 

@@ -15,6 +15,7 @@ from conformance.engines.transformers.modes import all_modes
 from conformance.engines.transformers.other_tokenizer import with_other_tokenizer
 from conformance.engines.transformers.settings import generation_config
 from conformance.engines.transformers.trace import Rounds
+from conformance.engines.transformers.turns import Turns
 from conformance.protocols import Engine, Mode, Models, NotHere, Output, Request, Unsupported
 from specref.models import TransformersModel
 
@@ -48,7 +49,7 @@ class TransformersEngine(Engine):
         for model in (self._target, self._draft):
             # `generate` fills what a request leaves open from the model's own defaults: a repetition penalty, say.
             model.generation_config = transformers.GenerationConfig()
-        self._folder = models.target
+        self._folder, self._turns = models.target, Turns(self._target)
         self._tokenizer: Any = None
         self._tokenizer_read = False
         self._others: dict[bool, tuple[Any, Any]] = {}
@@ -95,7 +96,7 @@ class TransformersEngine(Engine):
         if tokenizer is not None:
             named["tokenizer"] = tokenizer
         if mode.options.get("cache") == "prefix":
-            named["cache"] = self._read(ids[:, : width // 2])
+            named["cache"] = self._turns.cache_for(mode, requests[0].prompt)
         rounds = Rounds(mode.rule) if mode.speculates else None
         torch.manual_seed(requests[0].seed)
         try:
@@ -109,19 +110,13 @@ class TransformersEngine(Engine):
                 raise
             raise Unsupported(f"{refused}: {error}") from error
         scores = self._target.compute_transition_scores(out.sequences, out.scores, normalize_logits=True).tolist()
+        if mode.options.get("cache") == "prefix":
+            self._turns.keep(mode, tuple(out.sequences[0].tolist()), out.cache)
         for row, logprobs in zip(out.sequences[:, width:].tolist(), scores):
             # A batch pads the rows that ended early. Assisted generation has one row, which is taken as it comes.
             tokens = tuple(row) if mode.speculates else settings.stops().cut((), tuple(row))
             kept = tuple(logprobs) if mode.speculates else tuple(logprobs[: len(tokens)])
             yield Output(tokens, tuple(rounds.found) if rounds else None, kept)
-
-    def _read(self, ids: Any) -> Any:
-        """A cache of the first part of a prompt, as a turn before leaves behind; `generate` takes it with the whole prompt."""
-        cache = transformers.DynamicCache(config=self._target.config.get_text_config(decoder=True))
-        if ids.shape[1]:
-            with torch.inference_mode():
-                self._target(input_ids=ids, cache=cache, use_cache=True)
-        return cache
 
     @property
     def tokenizer(self) -> Any:

@@ -43,7 +43,8 @@ CACHED = {"prefix": "cached prefix"}
 FILLED = "assisted generation on a filled cache"
 """The component whose rounds show the cache of a speculating mode with a cached prefix."""
 CACHES = ("static", "prefix", "quantized")
-"""Every cache beside the default one, the dynamic one. "prefix" is a dynamic one that has read the first part of the prompt."""
+"""Every cache beside the default one, the dynamic one. "prefix" is a dynamic one that the turn before left behind, or that
+has read the first half of the prompt."""
 
 
 def all_modes(k: int, layers: int) -> Sequence[Mode]:
@@ -73,7 +74,8 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
     constant = {**model, "num_assistant_tokens_schedule": "constant"}
     lookup = {"prompt_lookup_num_tokens": k}
     early = {"assistant_early_exit": max(1, layers // 2), "num_assistant_tokens": k}
-    static, prefix, quantized = ({"cache": kind} for kind in ("static", "prefix", "quantized"))
+    static, quantized = ({"cache": kind} for kind in ("static", "quantized"))
+    kept: dict[str, Any] = {"options": {"cache": "prefix"}, "prefix_block": 1}
     guided: dict[str, Any] = {"options": {"guidance_scale": GUIDANCE}, "guidance": GUIDANCE}
     return (
         Mode("off", rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
@@ -97,9 +99,9 @@ def _main_modes(k: int, layers: int) -> Sequence[Mode]:
         _drafts("assistant model, static cache", constant, options=static),
         _lookup("prompt lookup, static cache", lookup, options=static),
         _drafts("early exit, static cache", early, options=static),
-        Mode("off, cached prefix", options=prefix, rule="target", order=ORDER, promises=PROMISES, logprobs="processed"),
-        _drafts("assistant model, cached prefix", constant, options=prefix, cache=FILLED),
-        _lookup("prompt lookup, cached prefix", lookup, options=prefix, cache=FILLED),
+        Mode("off, cached prefix", rule="target", order=ORDER, promises=PROMISES, logprobs="processed", **kept),
+        _drafts("assistant model, cached prefix", constant, cache=FILLED, **kept),
+        _lookup("prompt lookup, cached prefix", lookup, cache=FILLED, **kept),
         Mode("off, quantized cache", options=quantized, rule="target", order=ORDER, lossy=ROUNDED),
         _drafts("assistant model, quantized cache", constant, options=quantized, lossy=ROUNDED),
         Mode("off, guidance", rule="target", order=ORDER, promises=PROMISES, logprobs="processed", **guided),

@@ -201,4 +201,5 @@ def _mode(
         order=ORDER,
         promises=promises,
         logprobs=_logprobs(asked),
+        prefix_block=int(asked.get("block_size", 0)) if asked.get("enable_prefix_caching") else 0,
     )
