@@ -19,7 +19,12 @@ def expand(
 def make(models: Models) -> Engine:
     """The adapter's own engine, over a corrected vLLM."""
     engine = adapter.make(models)
+    correct()
+    return engine
+
+
+def correct() -> None:
+    """Replace it in this process."""
     from vllm.utils import cpu_triton_utils
 
     cpu_triton_utils._expand_kernel_impl = expand
-    return engine
