@@ -151,11 +151,13 @@ class Output:
     """What one request gave: new tokens (prompt not included) and, where exposed, its rounds.
 
     logprobs: what the engine returned as log-probabilities of its tokens, as many as it returned; None if it returns none.
+    rows: what it returned for the whole vocabulary, for its first few tokens, as many as its adapter hands over (`few_rows`).
     """
 
     tokens: Tokens
     rounds: tuple[RecordedRound, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    rows: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -166,8 +168,9 @@ class Output:
         """From plain data that an engine's process sent. Raises ValueError, TypeError or KeyError for anything else."""
         tokens = _tokens(data["tokens"])
         logprobs = None if data.get("logprobs") is None else tuple(float(value) for value in data["logprobs"])
+        rows = tuple(tuple(float(value) for value in row) for row in data.get("rows", ()))
         if data.get("rounds") is None:
-            return cls(tokens, None, logprobs)
+            return cls(tokens, None, logprobs, rows)
         rounds = tuple(
             RecordedRound(
                 int(entry["start"]),
@@ -181,7 +184,16 @@ class Output:
         )
         if tuple(token for round in rounds for token in round.emitted) != tokens:
             raise ValueError("the emitted parts of the rounds do not add up to the output")
-        return cls(tokens, rounds, logprobs)
+        return cls(tokens, rounds, logprobs, rows)
+
+
+def few_rows(vocabulary: int) -> int:
+    """Of how many tokens of an output those of the whole vocabulary are handed over: a few, and fewer of a large one.
+
+    >>> few_rows(114), few_rows(128_000), few_rows(1_000_000)
+    (6, 2, 1)
+    """
+    return max(1, min(6, 2**18 // vocabulary))
 
 
 def _tokens(data: Any) -> Tokens:

@@ -1,7 +1,8 @@
 """LOGPROB: returned log-probabilities are the target's own, one for every emitted token, each at its place.
 
 What goes wrong in the wild: 0.0 for every accepted draft (a one-hot law), rows shifted by one, fewer rows than tokens, the raw
-law where the processed one is promised. Where a shifted row explains the values, the finding says so.
+law where the processed one is promised. Where a shifted row explains the values, the finding says so. Where an engine gives the
+log-probabilities of the whole vocabulary, those of the first few tokens are judged too: a row can be right at its token alone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def logprob_findings(
         return [not_promised(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]
     if returned is None:
         return [not_exposed(requirement, mode, "log-probabilities") for requirement in ("LOGPROB-1", "LOGPROB-2")]
-    values, counts, n = [], [], 0
+    values, counts, n, whole = [], [], 0, 0
     if len(returned) != len(outputs):
         counts.append(Place("all requests", f"{len(outputs)} lists", f"{len(returned)} lists"))
     for number, (output, given, rows) in enumerate(zip(outputs, returned, logprobs)):
@@ -71,14 +72,34 @@ def logprob_findings(
                 where = f"request {number}, position {at} (token {output.tokens[at]}{_came(output, at)})"
                 why = _explained(rows, output.tokens[at], at, value, tolerance)
                 values.append(Place(where, f"{wanted:.6g}", f"{value:.6g}{why}"))
+        values += _in_whole_rows(number, output, rows, tolerance)
+        whole += len(output.rows)
+    claim = "log-probabilities are the target's" + (f", those of the whole vocabulary at {whole} tokens too" if whole else "")
     return [
-        judged(
-            "LOGPROB-1", mode, values, n=n, planned=max(planned, 1), unit="tokens", claim="log-probabilities are the target's"
-        ),
+        judged("LOGPROB-1", mode, values, n=n, planned=max(planned, 1), unit="tokens", claim=claim),
         judged(
             "LOGPROB-2", mode, counts, n=len(outputs), planned=1, unit="requests", claim="every token has its log-probability"
         ),
     ]
+
+
+def _in_whole_rows(number: int, output: Output, rows: npt.NDArray[np.float64], tolerance: float) -> list[Place]:
+    """The rows with a wrong log-probability of a token that was not emitted; the emitted one is judged by itself."""
+    places = []
+    for at, (given, true) in enumerate(zip(output.rows, rows)):
+        where = f"request {number}, position {at}, the whole vocabulary"
+        if len(given) != len(true):
+            places.append(Place(where, f"{len(true)} log-probabilities", len(given)))
+            continue
+        row = np.array(given)
+        with np.errstate(invalid="ignore"):
+            wrong = ~((np.abs(row - true) <= tolerance) | (row == true))
+        wrong[output.tokens[at]] = False
+        if wrong.any():
+            token = int(np.argmax(wrong))
+            where = f"{where} ({wrong.sum()} of {len(true)} tokens are wrong; the first is {token})"
+            places.append(Place(where, f"{true[token]:.6g}", f"{row[token]:.6g}"))
+    return places
 
 
 def _came(output: Output, at: int) -> str:

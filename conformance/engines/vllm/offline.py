@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from conformance.engines.vllm.mimo import write_as_mimo
 from conformance.engines.vllm.modes import NEEDS_GPU, ROLES
 from conformance.engines.vllm.settings import sampling_arguments
 from conformance.engines.vllm.trace import Steps, rounds_of
-from conformance.protocols import Mode, Models, NotHere, Output, Request, Unsupported
+from conformance.protocols import Mode, Models, NotHere, Output, Request, Unsupported, few_rows
 
 KV_BYTES = 64 * 2**20
 """Bytes of key-value cache: thousands of tokens of a small model."""
@@ -86,10 +86,16 @@ class Offline:
         rounds = None
         if self._steps is not None:
             rounds = rounds_of(self._steps.take(answer.request_id), tokens, self._mode.rule)
-        logprobs = None
-        if out.logprobs is not None:
-            logprobs = tuple(float(entry[token].logprob) for token, entry in zip(tokens, out.logprobs))
-        return Output(tokens, rounds, logprobs)
+        if out.logprobs is None:
+            return Output(tokens, rounds)
+        logprobs = tuple(float(entry[token].logprob) for token, entry in zip(tokens, out.logprobs))
+        return Output(tokens, rounds, logprobs, _whole_rows(out.logprobs))
+
+
+def _whole_rows(logprobs: Sequence[Mapping[int, Any]]) -> tuple[tuple[float, ...], ...]:
+    """The log-probabilities of the whole vocabulary, in the order of the ids, for the first few tokens."""
+    few = logprobs[: few_rows(len(logprobs[0]))] if logprobs else ()
+    return tuple(tuple(float(entry[token].logprob) for token in sorted(entry)) for entry in few)
 
 
 def speculative_config(models: Models, mode: Mode) -> dict[str, Any] | None:

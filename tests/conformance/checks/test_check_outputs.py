@@ -402,6 +402,37 @@ def test_wrong_log_probabilities_are_named(name: str) -> None:
     assert words in found.violations[0]
 
 
+def with_rows(rows: np.ndarray) -> list[Output]:
+    return [replace(one, rows=tuple(map(tuple, rows))) for one in LOGPROB_OUTPUTS]
+
+
+def test_log_probabilities_of_the_whole_vocabulary_are_judged_where_they_are_given() -> None:
+    """Of some tokens; a token that nothing allows has none, and a row that is right at its token alone is wrong."""
+    true = LOGPROB_ROWS[0].copy()
+    emitted = TRACE[0].tokens
+    other = (emitted[1] + 1) % 8
+    true[0, (emitted[0] + 1) % 8] = -np.inf
+
+    def law(given: np.ndarray) -> Finding:
+        return logprob_findings("m", with_rows(given), RIGHT, [true], 6, promised=True, tolerance=1e-6)[0]
+
+    right = law(true[:3])
+    assert right.verdict is Verdict.CONFORMS
+    assert "those of the whole vocabulary at 3 tokens too" in right.summary
+    for value in (0.0, -np.inf, np.nan):
+        wrong = true[:3].copy()
+        wrong[1, other] = value
+        found = law(wrong)
+        assert found.verdict is Verdict.VIOLATES
+        assert f"position 1, the whole vocabulary (1 of 8 tokens are wrong; the first is {other})" in found.violations[0]
+    assert "expected 8 log-probabilities, found 7" in law(true[:3, :7]).violations[0]
+
+
+def test_rows_come_through_the_pipe() -> None:
+    output = Output((1, 2), None, (-0.5, -1.0), ((-0.5, -np.inf), (-0.1, -2.0)))
+    assert Output.from_json(output.to_json()) == output
+
+
 def test_log_probabilities_are_judged_if_promised() -> None:
     def verdicts(given: list[list[float]] | None, promised: bool) -> set[Verdict]:
         found = logprob_findings("m", LOGPROB_OUTPUTS, given, LOGPROB_ROWS, 6, promised=promised, tolerance=1e-6)
