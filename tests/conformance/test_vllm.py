@@ -118,6 +118,14 @@ def test_the_seed_that_ends_the_engine_is_named_and_known(subject: Subject) -> N
     assert set(found) == {("SEED-1", "off, seeds and chunked prefill")}
 
 
+def test_drawn_drafts_do_not_use_the_seed_of_a_request(subject: Subject) -> None:
+    """Once corrected too, where chosen drafts do no harm."""
+    chosen, drawn = "draft_model, seeds", "draft_model, probabilistic, seeds"
+    found = known(report := audited(CORRECTED, ("off, seeds", chosen, drawn), subject, 4, "share"))
+    assert verdicts(report, "SEED-1") == {"off, seeds": Verdict.CONFORMS, chosen: Verdict.CONFORMS, drawn: Verdict.VIOLATES}
+    assert "(draft_seeds.py)" in found["SEED-1", drawn].expected
+
+
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[EngineProcess]:
     with EngineProcess(SHIPPED, MODELS, patience=600, python=PYTHON) as engine:
