@@ -16,7 +16,7 @@ P, Q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.05, 0.05, 0.1, 0.8])
 
 def case(tokens: int) -> SampledCase:
     mode = SimpleNamespace(speculates=True)
-    subject = SimpleNamespace(target=SimpleNamespace(vocabulary=4))
+    subject = SimpleNamespace(target=SimpleNamespace(vocabulary=4), under=lambda mode: subject)
     one: Any = SampledCase(SimpleNamespace(mode=mode, tokens=tokens), subject, None, None, None)  # type: ignore[arg-type]
     return one
 

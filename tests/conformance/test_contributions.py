@@ -30,7 +30,8 @@ def state(requests: int, draw: np.ndarray, vocabulary: int = 4) -> Any:
     rng = np.random.default_rng(0)
     scored = []
 
-    def laws(_: SamplingSettings, sequences: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> Asked:
+    def laws(_: SamplingSettings, sequences: list[tuple[tuple[int, ...], tuple[int, ...]]], outputs: list[Output]) -> Asked:
+        assert len(outputs) == len(sequences)
         n = sum(len(output) for _, output in sequences)
         scored.append(n)
         return Asked(np.tile(P, (n, 1)), np.tile(Q, (n, 1)))

@@ -26,6 +26,7 @@ class Slow:
     def metrics(self, mode): return None
     def components(self): return ()
     def renew(self): return True
+    def not_asked(self): return ()
     def close(self): pass
 
 def make(models): return Slow()
