@@ -10,9 +10,10 @@ import transformers
 
 from conformance.components import Entries, SeenRound, Trace
 from conformance.engines.transformers.architectures import V, tiny
-from conformance.engines.transformers.caches import ModelCaches, read
+from conformance.engines.transformers.caches import ModelCaches
 from conformance.engines.transformers.modes import FILLED
 from conformance.engines.transformers.trace import Rounds
+from conformance.engines.transformers.turns import cache_of
 from conformance.protocols import Tokens
 
 DRAFTS = 4
@@ -45,21 +46,14 @@ class FilledCache:
 
     def _rounds(self, request: int, prompt: Tokens, settings: Any) -> Iterator[SeenRound]:
         model, ids = tiny(ARCHITECTURE), [token % V for token in prompt]
-        seen = WithCache(self._read(ids[: int(self.share * len(ids))]))
+        seen = WithCache(cache_of(model, ids[: int(self.share * len(ids))]))
         whole = torch.tensor([ids])
         with torch.inference_mode(), seen.of(model):
             out = model.generate(whole, attention_mask=torch.ones_like(whole), generation_config=settings, cache=seen.cache)
         for one, found in zip(seen.found, seen.entries, strict=True):
             start = len(ids) + one.start
             committed = tuple(out[0, : start + len(one.emitted)].tolist())
-            yield SeenRound(request, start, committed, one.drafted, cache=(found, entries(self._read(committed[:-1]))))
-
-    def _read(self, tokens: Sequence[int]) -> Any:
-        model = tiny(ARCHITECTURE)
-        cache = transformers.DynamicCache(config=model.config)
-        if tokens:
-            read(model, (), tokens, cache)
-        return cache
+            yield SeenRound(request, start, committed, one.drafted, cache=(found, entries(cache_of(model, committed[:-1]))))
 
 
 class WithCache(Rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,11 +37,13 @@ class Turns:
             for text, cache in self._kept.items():
                 if len(text) < len(prompt) and prompt[: len(text)] == text:
                     return copy.deepcopy(cache)  # a turn may be gone on from more than once
-        return self._half_read(prompt[: len(prompt) // 2])
+        return cache_of(self._model, prompt[: len(prompt) // 2])
 
-    def _half_read(self, half: Tokens) -> Any:
-        cache = transformers.DynamicCache(config=self._model.config.get_text_config(decoder=True))
-        if half:
-            with torch.inference_mode():
-                self._model(input_ids=torch.tensor([half]), cache=cache, use_cache=True)
-        return cache
+
+def cache_of(model: Any, tokens: Sequence[int]) -> Any:
+    """A new dynamic cache, which holds what the model has read of `tokens`."""
+    cache = transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
+    if tokens:
+        with torch.inference_mode():
+            model(input_ids=torch.tensor([list(tokens)]), cache=cache, use_cache=True)
+    return cache
